@@ -1,0 +1,1 @@
+//! The Regatta API types: `LLMService`, its status, CEL rules and conditions.

@@ -1,0 +1,7 @@
+//! The engine's pure core: sequences, scheduler, KV bookkeeping, and the step plan that a runner executes.
+//!
+//! Nothing here knows a clock, a channel, a tensor or a socket: values in, values out.
+
+pub mod plan;
+pub mod runner;
+pub mod sampling;

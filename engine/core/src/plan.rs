@@ -1,0 +1,122 @@
+//! The border between deciding and computing: what a step does, and what came of it.
+//!
+//! A [`StepPlan`] is plain, serialisable data. Lists that belong to sequences are concatenated in the order of
+//! [`StepPlan::sequences`], so that a plan is a handful of flat arrays whose memory is reused from step to step.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sampling::SamplingParams;
+
+/// A KV block: `block_size` consecutive token positions of one sequence, in every layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BlockId(pub u32);
+
+/// A sequence's row in the runner: `0..max_num_seqs`, used again after release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Row(pub u32);
+
+/// One sequence's share of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SequencePlan {
+    /// The runner's row for this sequence.
+    pub row: Row,
+    /// Position of the first token computed in this step (its `num_computed_tokens` before the step).
+    pub position: u32,
+    /// How many entries of [`StepPlan::token_ids`] are this sequence's; at least 1.
+    pub num_tokens: u32,
+    /// How many entries of [`StepPlan::new_blocks`] are appended to this row's block table before the step.
+    pub num_new_blocks: u32,
+    /// Whether the last computed token's logits choose a new token.
+    pub samples: bool,
+}
+
+/// A sequence that enters a row: what the runner keeps for it until it is released.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Admission {
+    /// The row; its block table starts empty.
+    pub row: Row,
+    /// How its tokens are chosen.
+    pub sampling: Arc<SamplingParams>,
+    /// Prompt length in tokens: positions below it are prompt, also after a preemption.
+    pub num_prompt_tokens: u32,
+}
+
+/// A whole-block copy `from -> to`, done before any token of the step is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockCopy {
+    /// Source block.
+    pub from: BlockId,
+    /// Destination block.
+    pub to: BlockId,
+}
+
+/// All that one step does. Applied in this order: `released`, `admitted`, `block_copies`, then `sequences`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepPlan {
+    /// Number of the step, from 1.
+    pub step: u64,
+    /// Rows whose sequences are gone (finished, cancelled or preempted).
+    pub released: Vec<Row>,
+    /// Rows that get a sequence in this step.
+    pub admitted: Vec<Admission>,
+    /// Copies of whole blocks.
+    pub block_copies: Vec<BlockCopy>,
+    /// Who computes, in the order of the concatenated lists below.
+    pub sequences: Vec<SequencePlan>,
+    /// Tokens to compute, concatenated: `sum(num_tokens)`.
+    pub token_ids: Vec<u32>,
+    /// Blocks appended to block tables, concatenated: `sum(num_new_blocks)`.
+    pub new_blocks: Vec<BlockId>,
+}
+
+impl StepPlan {
+    /// Empties every list and keeps its memory.
+    pub fn clear(&mut self) {
+        self.released.clear();
+        self.admitted.clear();
+        self.block_copies.clear();
+        self.sequences.clear();
+        self.token_ids.clear();
+        self.new_blocks.clear();
+    }
+}
+
+/// A token with its log-probability (natural logarithm of the unmodified softmax) and rank (1 is most likely).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TokenLogprob {
+    /// The token.
+    pub token_id: u32,
+    /// Natural-log probability.
+    pub logprob: f32,
+    /// Place in the vocabulary by probability, from 1.
+    pub rank: u32,
+}
+
+/// Log-probabilities at one position.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PositionLogprobs {
+    /// The token at this position (sampled, or the prompt's).
+    pub token: TokenLogprob,
+    /// The most likely tokens, best first; as many as were asked for.
+    pub top: Vec<TokenLogprob>,
+}
+
+/// What came of one [`SequencePlan`], at the same index.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SequenceOutput {
+    /// Tokens chosen: empty when the plan did not sample; one without speculation.
+    pub token_ids: Vec<u32>,
+    /// For each of `token_ids`, when the sequence asked for log-probabilities.
+    pub logprobs: Vec<PositionLogprobs>,
+    /// For the prompt tokens at positions `position + 1 ..= position + num_tokens` that are in the prompt, when asked for.
+    pub prompt_logprobs: Vec<PositionLogprobs>,
+}
+
+/// The result of a step: one entry for each of [`StepPlan::sequences`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepOutput {
+    /// In the plan's order.
+    pub sequences: Vec<SequenceOutput>,
+}

@@ -1,0 +1,4 @@
+//! Model execution: formats, weights, models, sampling and backends. Runs step plans, decides nothing.
+
+pub mod backend;
+pub mod weights;

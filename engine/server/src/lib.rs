@@ -1,0 +1,1 @@
+//! The engine server: HTTP, tokenizer, templates and the engine loop.

@@ -1,0 +1,3 @@
+//! `regatta-engine`: serve, inspect, fetch.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Home of the CUDA kernels: sources in `csrc/*.cu` and one safe Rust function for each.

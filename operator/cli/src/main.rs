@@ -1,0 +1,3 @@
+//! `regatta`: operator, gateway, local, crd.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The operator at the edge: watches, dereference, apply, leader election.

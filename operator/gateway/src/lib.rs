@@ -1,0 +1,1 @@
+//! The OpenAI-compatible data path: routes requests to engine pods.

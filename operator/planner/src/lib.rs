@@ -1,0 +1,1 @@
+//! Pure planning for the operator: validate, plan, build, status. Values in, values out.

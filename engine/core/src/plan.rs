@@ -30,6 +30,9 @@ pub struct SequencePlan {
     pub num_new_blocks: u32,
     /// Whether the last computed token's logits choose a new token.
     pub samples: bool,
+    /// The prompt token at `position + num_tokens`, given when the sequence asked for prompt log-probabilities and its
+    /// prompt goes on after this step: a runner knows only the tokens it was given.
+    pub next_prompt_token: Option<u32>,
 }
 
 /// A sequence that enters a row: what the runner keeps for it until it is released.

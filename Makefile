@@ -44,6 +44,7 @@ lint: toolchain tools ## format, lints, licences, generated files, chart
 	bash -n e2e/tools/*.sh .ci/run
 	e2e/tools/check-generated.sh
 	e2e/tools/check-chart.sh
+	e2e/tools/check-docs.py
 
 .PHONY: test-unit
 test-unit: tools model build ## tests that need no cluster

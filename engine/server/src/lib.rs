@@ -1,1 +1,4 @@
 //! The engine server: HTTP, tokenizer, templates and the engine loop.
+
+pub mod engine;
+pub mod text;

@@ -2,6 +2,10 @@
 //!
 //! Nothing here knows a clock, a channel, a tensor or a socket: values in, values out.
 
+pub mod event;
+pub mod kv;
 pub mod plan;
 pub mod runner;
 pub mod sampling;
+pub mod scheduler;
+pub mod sequence;

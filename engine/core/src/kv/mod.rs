@@ -1,0 +1,85 @@
+//! Bookkeeping of the KV pool: which row holds which blocks. The memory itself is the runner's.
+//!
+//! Blocks live only in the tables here: nobody else holds one, so none can be lost or given back twice. What a
+//! [`StepPlan`](crate::plan::StepPlan) carries are names.
+
+mod pool;
+
+use crate::plan::{BlockId, Row};
+use pool::BlockPool;
+
+/// Blocks by state: `free + cached + in_use == total`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockUsage {
+    /// Hold nothing.
+    pub free: u32,
+    /// Used by no sequence, with content that may be used again.
+    pub cached: u32,
+    /// In the table of at least one row.
+    pub in_use: u32,
+    /// All.
+    pub total: u32,
+}
+
+/// The order in which free blocks are handed out. Results never depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FreeOrder {
+    /// Ascending at the start, then latest returned first.
+    #[default]
+    Ascending,
+    /// Shuffled at the start by this seed, and every returned block goes to a random place: for tests.
+    Shuffled(u64),
+}
+
+/// Block tables of all rows over one pool.
+#[derive(Debug)]
+pub(crate) struct KvCache {
+    block_size: u32,
+    pool: BlockPool,
+    tables: Vec<Vec<BlockId>>,
+}
+
+impl KvCache {
+    pub(crate) fn new(block_size: u32, num_blocks: u32, num_rows: u32, order: FreeOrder) -> Self {
+        Self {
+            block_size,
+            pool: BlockPool::new(num_blocks, order),
+            tables: (0..num_rows).map(|_| Vec::new()).collect(),
+        }
+    }
+
+    /// Blocks that can be handed out now.
+    pub(crate) fn num_available(&self) -> u32 {
+        self.pool.num_available()
+    }
+
+    /// Blocks that `row` lacks to hold `num_tokens` tokens.
+    pub(crate) fn num_missing(&self, row: Row, num_tokens: u32) -> u32 {
+        num_tokens.div_ceil(self.block_size).saturating_sub(self.tables[row.0 as usize].len() as u32)
+    }
+
+    /// Appends `count` blocks to `row` and to `new_blocks`. The caller has checked that they are available.
+    pub(crate) fn grow(&mut self, row: Row, count: u32, new_blocks: &mut Vec<BlockId>) {
+        let table = &mut self.tables[row.0 as usize];
+        for _ in 0..count {
+            let block = self.pool.take().expect("the caller checks num_available before it grows a table");
+            table.push(block);
+            new_blocks.push(block);
+        }
+    }
+
+    /// Gives all blocks of `row` back, last first.
+    pub(crate) fn release(&mut self, row: Row) {
+        for block in self.tables[row.0 as usize].drain(..).rev() {
+            self.pool.give_back(block);
+        }
+    }
+
+    pub(crate) fn usage(&self) -> BlockUsage {
+        self.pool.usage()
+    }
+
+    pub(crate) fn table(&self, row: Row) -> &[BlockId] {
+        &self.tables[row.0 as usize]
+    }
+}

@@ -1,0 +1,115 @@
+//! What the scheduler may do, and what it can ever run.
+
+use crate::kv::FreeOrder;
+use crate::runner::RunnerLimits;
+
+/// The scheduler's settings. Where the runner holds less, the runner's limits win.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulerConfig {
+    /// Most sequences in a step; at least 1.
+    pub max_num_seqs: u32,
+    /// Most tokens in a step; at least 1.
+    pub max_num_batched_tokens: u32,
+    /// Most tokens in a sequence, prompt and generated; at least 2.
+    pub max_model_len: u32,
+    /// Most tokens that one sequence gets in a step; absent: the whole budget.
+    pub long_prefill_token_threshold: Option<u32>,
+    /// Order in which free blocks are handed out.
+    pub free_order: FreeOrder,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            max_num_seqs: 256,
+            max_num_batched_tokens: 2048,
+            max_model_len: 2048,
+            long_prefill_token_threshold: None,
+            free_order: FreeOrder::Ascending,
+        }
+    }
+}
+
+/// A sequence that can never run here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdmissionError {
+    /// There is nothing to continue.
+    #[error("the prompt is empty; send at least one token")]
+    EmptyPrompt,
+    /// No room for even one new token.
+    #[error(
+        "the prompt has {num_prompt_tokens} tokens and the model's length is {max_model_len}, which leaves no room \
+         for a new one; shorten the prompt"
+    )]
+    TooLong {
+        /// Prompt length.
+        num_prompt_tokens: usize,
+        /// The limit.
+        max_model_len: u32,
+    },
+    /// Its KV would need more blocks than there are.
+    #[error(
+        "{num_prompt_tokens} prompt tokens and up to {max_tokens} new ones need {num_blocks_needed} KV blocks of \
+         {block_size} tokens, and the pool has {num_blocks}; ask for less, or give the engine more KV memory"
+    )]
+    DoesNotFit {
+        /// Prompt length.
+        num_prompt_tokens: usize,
+        /// New tokens asked for.
+        max_tokens: u32,
+        /// Blocks for all of them.
+        num_blocks_needed: u32,
+        /// Tokens in a block.
+        block_size: u32,
+        /// Blocks in the pool.
+        num_blocks: u32,
+    },
+}
+
+/// Limits on one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceLimits {
+    /// Most tokens, prompt and generated.
+    pub max_model_len: u32,
+    /// Tokens in a KV block.
+    pub block_size: u32,
+    /// KV blocks in the pool.
+    pub num_blocks: u32,
+}
+
+impl SequenceLimits {
+    pub(super) fn new(config: &SchedulerConfig, runner: &RunnerLimits) -> Self {
+        Self {
+            max_model_len: config.max_model_len,
+            block_size: runner.block_size,
+            num_blocks: runner.num_blocks,
+        }
+    }
+
+    /// How many of `max_tokens` new tokens a prompt of this length may get (at least 1).
+    pub fn check(&self, num_prompt_tokens: usize, max_tokens: u32) -> Result<u32, AdmissionError> {
+        if num_prompt_tokens == 0 {
+            return Err(AdmissionError::EmptyPrompt);
+        }
+        let max_model_len = self.max_model_len;
+        let room = (max_model_len as usize).saturating_sub(num_prompt_tokens) as u32;
+        if room == 0 {
+            return Err(AdmissionError::TooLong { num_prompt_tokens, max_model_len });
+        }
+        let max_tokens = max_tokens.clamp(1, room);
+        // The last new token ends the sequence, so its KV is never computed.
+        let num_blocks_needed = (num_prompt_tokens as u32 + max_tokens - 1).div_ceil(self.block_size);
+        if num_blocks_needed > self.num_blocks {
+            let (block_size, num_blocks) = (self.block_size, self.num_blocks);
+            let error = AdmissionError::DoesNotFit {
+                num_prompt_tokens,
+                max_tokens,
+                num_blocks_needed,
+                block_size,
+                num_blocks,
+            };
+            return Err(error);
+        }
+        Ok(max_tokens)
+    }
+}

@@ -1,0 +1,191 @@
+//! Decides what each step computes.
+//!
+//! There are no phases: every sequence has `num_computed_tokens`, and every step lets it catch up with its known
+//! tokens, as far as one token budget goes. Sequences that run come first, in order of arrival, then those that
+//! wait. Chunked prefill is what happens when the budget ends within a prompt.
+//!
+//! The scheduler always makes progress: the oldest sequence may take the blocks of all others, and a sequence that
+//! does not fit the whole pool alone is never admitted.
+
+mod config;
+mod plan_step;
+mod settle;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+pub use config::{AdmissionError, SchedulerConfig, SequenceLimits};
+
+use crate::event::{Event, FinishReason};
+use crate::kv::{BlockUsage, KvCache};
+use crate::plan::Row;
+use crate::runner::RunnerLimits;
+use crate::sampling::SamplingParams;
+use crate::sequence::{Sequence, SequenceId};
+
+/// A sequence to run.
+#[derive(Clone, Debug)]
+pub struct NewSequence {
+    /// Its name, greater than those of all earlier sequences.
+    pub id: SequenceId,
+    /// Prompt tokens.
+    pub prompt: Arc<[u32]>,
+    /// How tokens are chosen, and when it ends.
+    pub sampling: Arc<SamplingParams>,
+}
+
+/// An event and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Update {
+    /// The sequence.
+    pub id: SequenceId,
+    /// What happened to it.
+    pub event: Event,
+}
+
+/// Figures of the scheduler. Counters start at zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedulerStats {
+    /// Sequences with a row.
+    pub running: usize,
+    /// Sequences without one.
+    pub waiting: usize,
+    /// Prompt tokens of those that wait.
+    pub waiting_tokens: usize,
+    /// Tokens in a KV block.
+    pub block_size: u32,
+    /// KV blocks by state.
+    pub blocks: BlockUsage,
+    /// Steps planned.
+    pub steps: u64,
+    /// Prompt tokens of sequences that have their first token, each sequence counted once.
+    pub prompt_tokens: u64,
+    /// Tokens generated.
+    pub generation_tokens: u64,
+    /// Sequences that lost their blocks to older ones.
+    pub preemptions: u64,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    limits: SequenceLimits,
+    kv: KvCache,
+    /// Sequences by row.
+    rows: Vec<Option<Sequence>>,
+    free_rows: Vec<Row>,
+    /// Occupied rows, oldest sequence first; may also name rows emptied since the last step.
+    running: Vec<Row>,
+    /// In order of arrival; a preempted sequence returns to its old place.
+    waiting: BTreeMap<SequenceId, Sequence>,
+    /// Rows emptied since the last plan.
+    released: Vec<Row>,
+    row_of: HashMap<SequenceId, Row>,
+    counters: SchedulerStats,
+}
+
+impl Scheduler {
+    /// A scheduler for a runner with these limits.
+    pub fn new(config: SchedulerConfig, runner: RunnerLimits) -> Self {
+        let limits = SequenceLimits::new(&config, &runner);
+        let num_rows = config.max_num_seqs.min(runner.max_num_seqs).max(1);
+        let budget = config.max_num_batched_tokens.min(runner.max_num_batched_tokens).max(1);
+        Self {
+            config: SchedulerConfig { max_num_seqs: num_rows, max_num_batched_tokens: budget, ..config },
+            limits,
+            kv: KvCache::new(runner.block_size, runner.num_blocks, num_rows, config.free_order),
+            rows: (0..num_rows).map(|_| None).collect(),
+            free_rows: (0..num_rows).rev().map(Row).collect(),
+            running: Vec::with_capacity(num_rows as usize),
+            waiting: BTreeMap::new(),
+            released: Vec::new(),
+            row_of: HashMap::new(),
+            counters: SchedulerStats { block_size: runner.block_size, ..SchedulerStats::default() },
+        }
+    }
+
+    /// What every sequence is checked against.
+    pub fn limits(&self) -> SequenceLimits {
+        self.limits
+    }
+
+    /// Queues a sequence. `max_tokens` counts only as far as [`SequenceLimits::check`] allows.
+    pub fn add(&mut self, new: NewSequence) -> Result<(), AdmissionError> {
+        let max_tokens = self.limits.check(new.prompt.len(), new.sampling.max_tokens)?;
+        let sequence = Sequence::new(new.id, new.prompt, new.sampling, max_tokens);
+        self.wait(sequence);
+        Ok(())
+    }
+
+    /// Ends a sequence that nobody wants any more, in [`FinishReason::Abort`]. Its blocks are free at once, or when
+    /// the step that it is part of is settled. Unknown and ended sequences are ignored.
+    pub fn cancel(&mut self, id: SequenceId, updates: &mut Vec<Update>) {
+        if let Some(sequence) = self.waiting.remove(&id) {
+            self.counters.waiting_tokens -= sequence.prompt.len();
+            updates.push(Update { id, event: sequence.finished(FinishReason::Abort) });
+        } else if let Some(&row) = self.row_of.get(&id) {
+            let sequence = self.sequence_mut(row);
+            if sequence.in_flight {
+                sequence.cancelled = true;
+            } else {
+                self.finish(row, FinishReason::Abort, updates);
+            }
+        }
+    }
+
+    /// Ends all sequences in [`FinishReason::Abort`]. No step may be in flight.
+    pub fn abort_all(&mut self, updates: &mut Vec<Update>) {
+        let ids: Vec<SequenceId> = self.row_of.keys().chain(self.waiting.keys()).copied().collect();
+        for id in ids {
+            self.cancel(id, updates);
+        }
+    }
+
+    /// Whether any sequence has not ended.
+    pub fn has_work(&self) -> bool {
+        !self.row_of.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// The figures now.
+    pub fn stats(&self) -> SchedulerStats {
+        SchedulerStats {
+            running: self.row_of.len(),
+            waiting: self.waiting.len(),
+            blocks: self.kv.usage(),
+            ..self.counters
+        }
+    }
+
+    fn sequence(&self, row: Row) -> &Sequence {
+        self.rows[row.0 as usize]
+            .as_ref()
+            .expect("rows named by `running`, `row_of` and plans in flight are occupied")
+    }
+
+    fn sequence_mut(&mut self, row: Row) -> &mut Sequence {
+        self.rows[row.0 as usize]
+            .as_mut()
+            .expect("rows named by `running`, `row_of` and plans in flight are occupied")
+    }
+
+    fn wait(&mut self, sequence: Sequence) {
+        self.counters.waiting_tokens += sequence.prompt.len();
+        self.waiting.insert(sequence.id, sequence);
+    }
+
+    /// Takes the sequence out of its row and gives its blocks back.
+    fn vacate(&mut self, row: Row) -> Sequence {
+        let sequence = self.rows[row.0 as usize].take().expect("only occupied rows are vacated");
+        self.kv.release(row);
+        self.row_of.remove(&sequence.id);
+        self.released.push(row);
+        self.free_rows.push(row);
+        sequence
+    }
+
+    fn finish(&mut self, row: Row, reason: FinishReason, updates: &mut Vec<Update>) {
+        let sequence = self.vacate(row);
+        updates.push(Update { id: sequence.id, event: sequence.finished(reason) });
+    }
+}

@@ -1,0 +1,79 @@
+//! What came of a step.
+
+use super::{Scheduler, Update};
+use crate::event::{Event, FinishReason};
+use crate::plan::{Row, SequenceOutput, SequencePlan, StepOutput, StepPlan};
+
+impl Scheduler {
+    /// Takes in the result of the oldest step in flight; `updates` gets what happened, in the plan's order.
+    /// Log-probabilities are moved out of `output`.
+    pub fn settle(&mut self, plan: &StepPlan, output: &mut StepOutput, updates: &mut Vec<Update>) {
+        let (num_planned, num_answered) = (plan.sequences.len(), output.sequences.len());
+        if num_planned != num_answered {
+            let reason = format!("the runner answered for {num_answered} of {num_planned} sequences");
+            return self.fail(plan, &reason, updates);
+        }
+        for (planned, result) in plan.sequences.iter().zip(&mut output.sequences) {
+            self.settle_sequence(planned, result, updates);
+        }
+    }
+
+    /// Ends the sequences of a step that could not be run.
+    pub fn fail(&mut self, plan: &StepPlan, reason: &str, updates: &mut Vec<Update>) {
+        // The runner may not have come as far as these.
+        self.released.extend_from_slice(&plan.released);
+        for planned in &plan.sequences {
+            self.fail_sequence(planned.row, reason.to_owned(), updates);
+        }
+    }
+
+    fn fail_sequence(&mut self, row: Row, reason: String, updates: &mut Vec<Update>) {
+        let id = self.vacate(row).id;
+        updates.push(Update { id, event: Event::Failed { reason } });
+    }
+
+    fn settle_sequence(
+        &mut self,
+        planned: &SequencePlan,
+        result: &mut SequenceOutput,
+        updates: &mut Vec<Update>,
+    ) {
+        let row = planned.row;
+        let sequence = self.sequence_mut(row);
+        let id = sequence.id;
+        sequence.in_flight = false;
+        if sequence.cancelled {
+            return self.finish(row, FinishReason::Abort, updates);
+        }
+        sequence.num_computed_tokens += planned.num_tokens;
+        if let Some(logprobs) =
+            sequence.collect_prompt_logprobs(planned.position, &mut result.prompt_logprobs)
+        {
+            updates.push(Update { id, event: Event::PromptLogprobs(logprobs) });
+        }
+        if !planned.samples {
+            return;
+        }
+        if result.token_ids.is_empty() {
+            return self.fail_sequence(row, "the runner chose no token".to_owned(), updates);
+        }
+        let first = sequence.generated.is_empty();
+        let num_prompt_tokens = u64::from(sequence.num_prompt_tokens());
+        let mut logprobs = result.logprobs.drain(..);
+        let mut finish = None;
+        let mut num_new = 0;
+        for &token_id in &result.token_ids {
+            updates.push(Update { id, event: Event::Token { token_id, logprobs: logprobs.next() } });
+            num_new += 1;
+            finish = sequence.push(token_id);
+            if finish.is_some() {
+                break;
+            }
+        }
+        self.counters.generation_tokens += num_new;
+        self.counters.prompt_tokens += if first { num_prompt_tokens } else { 0 };
+        if let Some(reason) = finish {
+            self.finish(row, reason, updates);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A sequence: a prompt and what has been generated after it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, FinishReason};
+use crate::plan::PositionLogprobs;
+use crate::sampling::SamplingParams;
+
+/// Names a sequence for its whole life. Never used twice; smaller ids arrived earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SequenceId(pub u64);
+
+/// Generated tokens for which memory is set aside at the start, so that decode rarely allocates.
+const RESERVED_GENERATED_TOKENS: usize = 4096;
+
+/// Bookkeeping of one sequence. Its KV is computed for positions below `num_computed_tokens`.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    pub(crate) id: SequenceId,
+    pub(crate) sampling: Arc<SamplingParams>,
+    pub(crate) prompt: Arc<[u32]>,
+    pub(crate) generated: Vec<u32>,
+    pub(crate) num_computed_tokens: u32,
+    pub(crate) num_cached_tokens: u32,
+    /// Part of a step that is not settled.
+    pub(crate) in_flight: bool,
+    /// To end when its step is settled.
+    pub(crate) cancelled: bool,
+    max_tokens: u32,
+    /// Collected until the whole prompt is covered; `None` once reported, or when nobody asked.
+    prompt_logprobs: Option<Vec<PositionLogprobs>>,
+}
+
+impl Sequence {
+    pub(crate) fn new(
+        id: SequenceId,
+        prompt: Arc<[u32]>,
+        sampling: Arc<SamplingParams>,
+        max_tokens: u32,
+    ) -> Self {
+        Self {
+            id,
+            prompt_logprobs: sampling.prompt_logprobs.map(|_| Vec::new()),
+            sampling,
+            prompt,
+            generated: Vec::new(),
+            num_computed_tokens: 0,
+            num_cached_tokens: 0,
+            in_flight: false,
+            cancelled: false,
+            max_tokens,
+        }
+    }
+
+    /// Known tokens: prompt and generated.
+    pub(crate) fn num_tokens(&self) -> u32 {
+        self.num_prompt_tokens() + self.generated.len() as u32
+    }
+
+    pub(crate) fn num_prompt_tokens(&self) -> u32 {
+        self.prompt.len() as u32
+    }
+
+    /// Known tokens whose KV is still to be computed.
+    pub(crate) fn num_pending_tokens(&self) -> u32 {
+        self.num_tokens() - self.num_computed_tokens
+    }
+
+    /// Appends the tokens at positions `start..start + len` to `out`.
+    pub(crate) fn copy_tokens(&self, start: u32, len: u32, out: &mut Vec<u32>) {
+        let (start, end) = (start as usize, (start + len) as usize);
+        let split = self.prompt.len();
+        if start < split {
+            out.extend_from_slice(&self.prompt[start..end.min(split)]);
+        }
+        if end > split {
+            out.extend_from_slice(&self.generated[start.max(split) - split..end - split]);
+        }
+    }
+
+    /// Appends a new token; `Some` when it is the last.
+    pub(crate) fn push(&mut self, token_id: u32) -> Option<FinishReason> {
+        if self.generated.capacity() == 0 {
+            self.generated.reserve_exact((self.max_tokens as usize).min(RESERVED_GENERATED_TOKENS));
+        }
+        self.generated.push(token_id);
+        if self.sampling.stop_token_ids.contains(&token_id) {
+            Some(FinishReason::Stop { token_id })
+        } else if self.generated.len() >= self.max_tokens as usize {
+            Some(FinishReason::Length)
+        } else {
+            None
+        }
+    }
+
+    /// The terminal event.
+    pub(crate) fn finished(&self, reason: FinishReason) -> Event {
+        Event::Finished {
+            reason,
+            num_prompt_tokens: self.num_prompt_tokens(),
+            num_generated_tokens: self.generated.len() as u32,
+            num_cached_tokens: self.num_cached_tokens,
+        }
+    }
+
+    /// What the runner is to know: after a preemption, prompt log-probabilities that were reported are not asked
+    /// for again.
+    pub(crate) fn admission_sampling(&self) -> Arc<SamplingParams> {
+        if self.sampling.prompt_logprobs.is_none() || self.prompt_logprobs.is_some() {
+            return Arc::clone(&self.sampling);
+        }
+        Arc::new(SamplingParams { prompt_logprobs: None, ..(*self.sampling).clone() })
+    }
+
+    /// The prompt token at `position`, where its log-probability is still to be collected.
+    pub(crate) fn next_prompt_token(&self, position: u32) -> Option<u32> {
+        self.prompt_logprobs.as_ref().and_then(|_| self.prompt.get(position as usize).copied())
+    }
+
+    /// Adds the log-probabilities of the prompt tokens that follow `position`; the whole list once it is complete.
+    /// Those computed a second time, after a preemption, are dropped.
+    pub(crate) fn collect_prompt_logprobs(
+        &mut self,
+        position: u32,
+        computed: &mut Vec<PositionLogprobs>,
+    ) -> Option<Vec<PositionLogprobs>> {
+        let collected = self.prompt_logprobs.as_mut()?;
+        let num_known = (collected.len() as u32).saturating_sub(position) as usize;
+        collected.extend(computed.drain(..).skip(num_known));
+        // The first token has none: nothing comes before it.
+        if collected.len() + 1 < self.prompt.len() { None } else { self.prompt_logprobs.take() }
+    }
+}

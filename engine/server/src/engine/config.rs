@@ -1,0 +1,24 @@
+//! What the engine thread is told at start.
+
+use regatta_core::scheduler::SchedulerConfig;
+
+/// Limits of the engine thread. Where the runner holds less, the runner's limits win.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// What is scheduled in a step, and how.
+    pub scheduler: SchedulerConfig,
+    /// Most sequences that may wait for their first step; more are refused.
+    pub max_queued_requests: usize,
+    /// Most prompt tokens that may wait for their first step; more are refused.
+    pub max_queued_tokens: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            scheduler: SchedulerConfig::default(),
+            max_queued_requests: 4096,
+            max_queued_tokens: 16_777_216,
+        }
+    }
+}

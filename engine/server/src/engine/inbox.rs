@@ -1,0 +1,179 @@
+//! The bounded door between request tasks and the engine thread.
+//!
+//! One mutex, held only to move a few values: neither side ever waits for the other's work.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use regatta_core::event::Event;
+use regatta_core::scheduler::NewSequence;
+use regatta_core::sequence::SequenceId;
+use tokio::sync::mpsc;
+
+use super::request::SubmitError;
+use super::snapshot::{EngineSnapshot, EngineState};
+
+/// A sequence on its way to the scheduler, with the sending end of its stream.
+pub(super) struct Submission {
+    pub(super) sequence: NewSequence,
+    pub(super) sender: mpsc::Sender<Event>,
+}
+
+/// What has arrived since the last look, and what the engine is to do about its life.
+#[derive(Default)]
+pub(super) struct Arrivals {
+    pub(super) submissions: Vec<Submission>,
+    pub(super) cancelled: Vec<SequenceId>,
+    pub(super) shutdown: Option<Instant>,
+}
+
+/// Most sequences and prompt tokens that may wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueueLimits {
+    pub(super) max_requests: usize,
+    pub(super) max_tokens: usize,
+}
+
+/// Prompt tokens and sequences that wait in the scheduler, as last published.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backlog {
+    pub(super) sequences: usize,
+    pub(super) tokens: usize,
+}
+
+struct Shared {
+    arrivals: Arrivals,
+    arriving_tokens: usize,
+    next_id: u64,
+    backlog: Backlog,
+    snapshot: EngineSnapshot,
+}
+
+/// See the module's page.
+pub(super) struct Inbox {
+    shared: Mutex<Shared>,
+    wake: Condvar,
+    limits: QueueLimits,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Inbox {
+    pub(super) fn new(limits: QueueLimits, snapshot: EngineSnapshot) -> Self {
+        let shared = Shared {
+            arrivals: Arrivals::default(),
+            arriving_tokens: 0,
+            next_id: 0,
+            backlog: Backlog::default(),
+            snapshot,
+        };
+        Self { shared: Mutex::new(shared), wake: Condvar::new(), limits }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // Nothing under this lock can leave it half changed, so a panicked holder is no reason to stop.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `n` sequences of `num_prompt_tokens` each, or none. `make` builds one from its fresh id and its choice.
+    pub(super) fn submit<T>(
+        &self,
+        n: u32,
+        num_prompt_tokens: usize,
+        mut make: impl FnMut(SequenceId, u32) -> (Submission, T),
+    ) -> Result<Vec<T>, SubmitError> {
+        let mut guard = self.lock();
+        let shared = &mut *guard;
+        match shared.snapshot.state {
+            EngineState::Running => {}
+            EngineState::Draining => return Err(SubmitError::ShuttingDown),
+            EngineState::Stopped if shared.arrivals.shutdown.is_some() => {
+                return Err(SubmitError::ShuttingDown);
+            }
+            EngineState::Stopped => return Err(SubmitError::Dead),
+        }
+        let waiting_requests = shared.backlog.sequences + shared.arrivals.submissions.len();
+        let waiting_tokens = shared.backlog.tokens + shared.arriving_tokens;
+        let new_tokens = num_prompt_tokens.saturating_mul(n as usize);
+        if waiting_requests.saturating_add(n as usize) > self.limits.max_requests
+            || waiting_tokens.saturating_add(new_tokens) > self.limits.max_tokens
+        {
+            return Err(SubmitError::QueueFull { waiting_requests, waiting_tokens });
+        }
+        shared.arriving_tokens += new_tokens;
+        let streams = (0..n)
+            .map(|choice| {
+                let (submission, stream) = make(SequenceId(shared.next_id), choice);
+                shared.next_id += 1;
+                shared.arrivals.submissions.push(submission);
+                stream
+            })
+            .collect();
+        self.wake.notify_one();
+        Ok(streams)
+    }
+
+    /// Notes that nobody reads this sequence's stream any more. Unknown and ended sequences are ignored later.
+    pub(super) fn cancel(&self, id: SequenceId) {
+        let mut shared = self.lock();
+        if shared.snapshot.state != EngineState::Stopped {
+            shared.arrivals.cancelled.push(id);
+        }
+    }
+
+    /// Stops admission; what runs may go on until `deadline`.
+    pub(super) fn shut_down(&self, deadline: Instant) {
+        let mut shared = self.lock();
+        shared.arrivals.shutdown = Some(deadline);
+        if shared.snapshot.state == EngineState::Running {
+            shared.snapshot.state = EngineState::Draining;
+        }
+        self.wake.notify_one();
+    }
+
+    /// Moves what has arrived into `arrivals` (empty, memory reused). With `idle`, sleeps until something has.
+    pub(super) fn receive(&self, arrivals: &mut Arrivals, idle: bool) {
+        let mut shared = self.lock();
+        while idle && shared.arrivals.submissions.is_empty() && shared.arrivals.shutdown.is_none() {
+            // Cancellations wake nobody: with nothing in the scheduler there is nothing to cancel.
+            shared = self.wake.wait(shared).unwrap_or_else(PoisonError::into_inner);
+        }
+        shared.arriving_tokens = 0;
+        shared.snapshot.last_progress = if idle { Instant::now() } else { shared.snapshot.last_progress };
+        std::mem::swap(&mut shared.arrivals.submissions, &mut arrivals.submissions);
+        std::mem::swap(&mut shared.arrivals.cancelled, &mut arrivals.cancelled);
+        arrivals.shutdown = shared.arrivals.shutdown;
+        for submission in &arrivals.submissions {
+            shared.backlog.sequences += 1;
+            shared.backlog.tokens += submission.sequence.prompt.len();
+        }
+    }
+
+    /// Replaces the figures that others see; `state` stays as it is.
+    pub(super) fn publish(&self, figures: EngineSnapshot, backlog: Backlog) {
+        let mut shared = self.lock();
+        shared.snapshot = EngineSnapshot { state: shared.snapshot.state, ..figures };
+        shared.backlog = backlog;
+    }
+
+    /// Marks the thread's end and hands back what nobody will run.
+    pub(super) fn stop(&self) -> Vec<Submission> {
+        let mut shared = self.lock();
+        shared.snapshot.state = EngineState::Stopped;
+        shared.arrivals.cancelled = Vec::new();
+        std::mem::take(&mut shared.arrivals.submissions)
+    }
+
+    /// The latest figures, with what has arrived since counted as waiting.
+    pub(super) fn snapshot(&self) -> EngineSnapshot {
+        let shared = self.lock();
+        let mut snapshot = shared.snapshot;
+        snapshot.waiting = shared.backlog.sequences + shared.arrivals.submissions.len();
+        snapshot.in_flight = snapshot.running + snapshot.waiting;
+        snapshot
+    }
+}

@@ -1,0 +1,21 @@
+//! The engine thread: the one owner of scheduler and KV bookkeeping, between HTTP and the runner.
+//!
+//! A request enters through [`EngineHandle::submit`] and comes back as one [`ChoiceStream`] per choice. The thread
+//! repeats drain, schedule, run, settle, publish, and blocks while there is nothing to do. Dropping a stream cancels
+//! its sequence. Every stream ends in exactly one terminal event.
+
+mod config;
+mod handle;
+mod inbox;
+mod request;
+mod snapshot;
+mod stream;
+mod thread;
+
+pub use config::EngineConfig;
+pub use handle::EngineHandle;
+pub use regatta_core::event::{Event, FinishReason};
+pub use request::{GenerateRequest, SubmitError};
+pub use snapshot::{EngineSnapshot, EngineState, KvSnapshot};
+pub use stream::ChoiceStream;
+pub use thread::{Engine, EngineThread};

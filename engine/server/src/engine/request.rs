@@ -1,0 +1,44 @@
+//! What the engine is asked for, and why it may refuse.
+
+use std::sync::Arc;
+
+use regatta_core::sampling::SamplingParams;
+use regatta_core::scheduler::AdmissionError;
+
+/// A prompt to continue, `n` times.
+#[derive(Clone, Debug)]
+pub struct GenerateRequest {
+    /// Name of the request in logs.
+    pub request_id: String,
+    /// Prompt tokens; at least one.
+    pub prompt: Arc<[u32]>,
+    /// How many choices to generate; each is a sequence of its own.
+    pub n: u32,
+    /// How tokens are chosen; `choice` is filled in for each stream.
+    pub sampling: SamplingParams,
+}
+
+/// Why a request was not taken. Nothing of it was started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// Too much is waiting already.
+    #[error(
+        "the engine's queue is full ({waiting_requests} requests with {waiting_tokens} prompt tokens wait); \
+         try again later, or add replicas"
+    )]
+    QueueFull {
+        /// Sequences waiting.
+        waiting_requests: usize,
+        /// Their prompt tokens.
+        waiting_tokens: usize,
+    },
+    /// The engine finishes what it has and takes nothing new.
+    #[error("the engine is shutting down; send the request to another replica")]
+    ShuttingDown,
+    /// The engine thread has ended unexpectedly.
+    #[error("the engine thread has ended; its process must be restarted (the log of the engine says why)")]
+    Dead,
+    /// The request asks for something that can never run here.
+    #[error(transparent)]
+    Impossible(#[from] AdmissionError),
+}

@@ -1,0 +1,191 @@
+//! The loop: drain, schedule, run, settle, publish.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use regatta_core::event::Event;
+use regatta_core::plan::{StepOutput, StepPlan};
+use regatta_core::runner::{ModelRunner, StepError};
+use regatta_core::scheduler::{Scheduler, Update};
+use regatta_core::sequence::SequenceId;
+use tokio::sync::mpsc;
+
+use super::config::EngineConfig;
+use super::handle::EngineHandle;
+use super::inbox::{Arrivals, Backlog, Inbox, QueueLimits};
+use super::snapshot::{EngineSnapshot, EngineState, KvSnapshot};
+
+/// The engine thread's own state.
+pub struct Engine {
+    runner: Box<dyn ModelRunner>,
+    scheduler: Scheduler,
+    inbox: Arc<Inbox>,
+    streams: HashMap<SequenceId, mpsc::Sender<Event>>,
+    arrivals: Arrivals,
+    plan: StepPlan,
+    output: StepOutput,
+    updates: Vec<Update>,
+}
+
+impl Engine {
+    /// Starts the engine thread over `runner`.
+    pub fn spawn(
+        runner: Box<dyn ModelRunner>,
+        config: EngineConfig,
+    ) -> std::io::Result<(EngineHandle, EngineThread)> {
+        let scheduler = Scheduler::new(config.scheduler, runner.limits());
+        let limits = scheduler.limits();
+        let queue =
+            QueueLimits { max_requests: config.max_queued_requests, max_tokens: config.max_queued_tokens };
+        let inbox = Arc::new(Inbox::new(queue, figures(&scheduler, Instant::now())));
+        let mut engine = Self {
+            runner,
+            scheduler,
+            inbox: Arc::clone(&inbox),
+            streams: HashMap::new(),
+            arrivals: Arrivals::default(),
+            plan: StepPlan::default(),
+            output: StepOutput::default(),
+            updates: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
+            // A panic here is a defect of the bookkeeping itself: the guard in `close` still ends every stream.
+            let result = catch_unwind(AssertUnwindSafe(|| engine.run()));
+            engine.close(result.is_err());
+        })?;
+        Ok((EngineHandle::new(Arc::clone(&inbox), limits), EngineThread { inbox, thread }))
+    }
+
+    fn run(&mut self) {
+        loop {
+            let idle = !self.scheduler.has_work();
+            self.inbox.receive(&mut self.arrivals, idle);
+            self.admit_and_cancel();
+            if let Some(deadline) = self.arrivals.shutdown {
+                if !self.scheduler.has_work() || Instant::now() >= deadline {
+                    return;
+                }
+            }
+            if self.scheduler.schedule(&mut self.plan) {
+                self.step();
+            }
+            self.publish();
+        }
+    }
+
+    fn admit_and_cancel(&mut self) {
+        for submission in self.arrivals.submissions.drain(..) {
+            let id = submission.sequence.id;
+            self.streams.insert(id, submission.sender);
+            if let Err(error) = self.scheduler.add(submission.sequence) {
+                self.updates.push(Update { id, event: Event::Failed { reason: error.to_string() } });
+            }
+        }
+        for id in self.arrivals.cancelled.drain(..) {
+            self.scheduler.cancel(id, &mut self.updates);
+        }
+        self.deliver();
+    }
+
+    fn step(&mut self) {
+        match run_step(&mut *self.runner, &self.plan, &mut self.output) {
+            Ok(()) => self.scheduler.settle(&self.plan, &mut self.output, &mut self.updates),
+            Err(error) => {
+                tracing::error!(step = self.plan.step, %error, "step failed; its sequences end with an error");
+                self.scheduler.fail(&self.plan, &error.to_string(), &mut self.updates);
+            }
+        }
+        self.deliver();
+    }
+
+    fn deliver(&mut self) {
+        for Update { id, event } in self.updates.drain(..) {
+            // A full channel cannot be: its capacity covers every event. A closed one has been cancelled.
+            if event.is_terminal() {
+                let _ = self.streams.remove(&id).map(|sender| sender.try_send(event));
+            } else {
+                let _ = self.streams.get(&id).map(|sender| sender.try_send(event));
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let stats = self.scheduler.stats();
+        let backlog = Backlog { sequences: stats.waiting, tokens: stats.waiting_tokens };
+        self.inbox.publish(figures(&self.scheduler, Instant::now()), backlog);
+    }
+
+    /// Ends every stream that is left, and admission with it.
+    fn close(&mut self, panicked: bool) {
+        let late = self.inbox.stop();
+        if panicked {
+            tracing::error!("the engine thread panicked; this process must be restarted");
+            self.streams.clear();
+            return;
+        }
+        for submission in late {
+            self.streams.insert(submission.sequence.id, submission.sender);
+            self.scheduler.add(submission.sequence).ok();
+        }
+        self.scheduler.abort_all(&mut self.updates);
+        self.deliver();
+        self.publish();
+    }
+}
+
+fn run_step(runner: &mut dyn ModelRunner, plan: &StepPlan, output: &mut StepOutput) -> Result<(), StepError> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let ticket = runner.submit(plan)?;
+        runner.collect(ticket, output)
+    }));
+    result.unwrap_or_else(|panic| {
+        Err(StepError { step: plan.step, reason: format!("panic: {}", panic_text(&*panic)) })
+    })
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("of unknown cause")
+}
+
+fn figures(scheduler: &Scheduler, now: Instant) -> EngineSnapshot {
+    let stats = scheduler.stats();
+    EngineSnapshot {
+        state: EngineState::Running,
+        running: stats.running,
+        waiting: stats.waiting,
+        in_flight: stats.running + stats.waiting,
+        kv: KvSnapshot {
+            block_size: stats.block_size,
+            num_blocks: stats.blocks.total,
+            free: stats.blocks.free,
+            cached: stats.blocks.cached,
+            in_use: stats.blocks.in_use,
+        },
+        steps: stats.steps,
+        prompt_tokens: stats.prompt_tokens,
+        generation_tokens: stats.generation_tokens,
+        preemptions: stats.preemptions,
+        last_progress: now,
+    }
+}
+
+/// The thread's owner: shuts it down and waits for its end.
+#[derive(Debug)]
+pub struct EngineThread {
+    inbox: Arc<Inbox>,
+    thread: JoinHandle<()>,
+}
+
+impl EngineThread {
+    /// Stops admission, lets what is admitted finish until `deadline`, aborts the rest, and joins the thread.
+    /// Blocks; a step under way at the deadline is waited for.
+    pub fn shutdown(self, deadline: Instant) {
+        self.inbox.shut_down(deadline);
+        // `close` has already logged a panic and ended every stream.
+        let _ = self.thread.join();
+    }
+}

@@ -42,13 +42,13 @@ impl From<Reason> for HeaderProblem {
 
 /// A tensor in the index, checked to lie within the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TensorInfo {
-    pub(crate) name: String,
-    pub(crate) ty: WeightType,
+pub(super) struct TensorInfo {
+    pub(super) name: String,
+    pub(super) ty: WeightType,
     /// Sizes, the slowest dimension first.
-    pub(crate) shape: Vec<usize>,
+    pub(super) shape: Vec<usize>,
     /// Its bytes in the file.
-    pub(crate) range: Range<usize>,
+    pub(super) range: Range<usize>,
 }
 
 /// What the header says.

@@ -2,9 +2,11 @@
 //!
 //! Every count, length and offset is checked against the file and against a stated bound before it is used.
 
+mod config;
 mod cursor;
 mod header;
 mod metadata;
+mod names;
 mod types;
 
 use std::path::Path;
@@ -12,21 +14,19 @@ use std::sync::Arc;
 
 pub use metadata::Metadata;
 
-use super::{FormatError, MappedFile};
-use header::Header;
-pub(crate) use header::TensorInfo;
+use super::{Checkpoint, FormatError, MappedFile, Tensor, TokenizerSource};
+use header::{Header, TensorInfo};
 
 /// An opened GGUF file.
 #[derive(Debug)]
 pub struct Gguf {
-    /// The mapped file.
-    pub(crate) file: Arc<MappedFile>,
+    file: Arc<MappedFile>,
     /// Key-value pairs.
     pub metadata: Metadata,
     /// The tensor index, by place in the file.
-    pub(crate) tensors: Vec<TensorInfo>,
+    tensors: Vec<TensorInfo>,
     /// Bytes before the tensors' data.
-    pub(crate) header_bytes: usize,
+    header_bytes: usize,
 }
 
 impl Gguf {
@@ -40,4 +40,17 @@ impl Gguf {
             header::read(file.bytes()).map_err(|problem| problem.in_file(path))?;
         Ok(Self { metadata: Metadata::new(file.clone(), entries), file, tensors, header_bytes })
     }
+}
+
+/// Turns an opened file into a checkpoint.
+pub(super) fn open(gguf: Gguf) -> Result<Checkpoint, FormatError> {
+    let config = config::read(&gguf)?;
+    let Gguf { file, metadata, tensors, header_bytes } = gguf;
+    let mut checkpoint = Checkpoint::new("gguf", config, TokenizerSource::Gguf(metadata));
+    checkpoint.digest_header(&file.bytes()[..header_bytes]);
+    let tensors = tensors.into_iter().map(|TensorInfo { name, ty, shape, range }| {
+        (names::published(&name), Tensor { file: 0, ty, shape, range })
+    });
+    checkpoint.add_file(file, tensors.collect())?;
+    Ok(checkpoint)
 }

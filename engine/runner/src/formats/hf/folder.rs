@@ -1,0 +1,58 @@
+//! A folder as published on the Hugging Face hub.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::formats::FormatError;
+
+/// Largest JSON file that is read whole.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
+
+/// A model folder: `config.json`, weights, `tokenizer.json` and more.
+#[derive(Clone, Debug)]
+pub struct HfFolder {
+    path: PathBuf,
+}
+
+impl HfFolder {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads a small file of the folder, or `None` where there is none of this name.
+    ///
+    /// # Errors
+    /// The file cannot be read or has more than 64 MiB.
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, FormatError> {
+        let path = self.path.join(name);
+        let io = |source| FormatError::Io { path: path.clone(), source };
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(io)?,
+        };
+        let mut text = Vec::new();
+        file.take(MAX_TEXT_BYTES + 1).read_to_end(&mut text).map_err(io)?;
+        if text.len() as u64 > MAX_TEXT_BYTES {
+            let reason = format!("it has more than {MAX_TEXT_BYTES} bytes");
+            return Err(FormatError::Malformed { path, reason });
+        }
+        Ok(Some(text))
+    }
+
+    /// Reads a file that a model cannot do without.
+    pub(crate) fn require(&self, name: &str) -> Result<Vec<u8>, FormatError> {
+        let missing = || FormatError::Malformed {
+            path: self.path.clone(),
+            reason: format!(
+                "the folder has no `{name}`, so it is not a whole model in Hugging Face's layout"
+            ),
+        };
+        self.read(name)?.ok_or_else(missing)
+    }
+}

@@ -1,0 +1,73 @@
+//! The weights of a checkpoint, handed out once each.
+
+use std::collections::BTreeSet;
+
+use crate::backend::Backend;
+use crate::formats::{Checkpoint, FormatError};
+use crate::weights::WeightView;
+
+use super::ModelError;
+
+/// Packs weights for a backend and remembers which are still unused.
+pub(super) struct Tensors<'a, B> {
+    checkpoint: &'a Checkpoint,
+    backend: &'a B,
+    unused: BTreeSet<&'a str>,
+}
+
+impl<'a, B: Backend> Tensors<'a, B> {
+    pub(super) fn new(checkpoint: &'a Checkpoint, backend: &'a B) -> Self {
+        // Rotary tables are part of the configuration.
+        let tables = |name: &str| name == "rope_freqs.weight" || name.ends_with("rotary_emb.inv_freq");
+        let unused = checkpoint.tensors().keys().map(String::as_str).filter(|name| !tables(name)).collect();
+        Self { checkpoint, backend, unused }
+    }
+
+    fn take(&mut self, name: &str, rows: usize, columns: usize) -> Result<WeightView<'a>, FormatError> {
+        self.unused.remove(name);
+        self.checkpoint.weight(name, rows, columns)
+    }
+
+    /// A vector of `columns`.
+    pub(super) fn vector(&mut self, name: &str, columns: usize) -> Result<B::Buffer, ModelError> {
+        Ok(self.backend.vector(&self.take(name, 1, columns)?)?)
+    }
+
+    /// A matrix `[rows, columns]`.
+    pub(super) fn matrix(
+        &mut self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+    ) -> Result<B::Matrix, ModelError> {
+        Ok(self.backend.pack(&self.take(name, rows, columns)?)?)
+    }
+
+    /// Several matrices `[rows, columns]`, stacked in this order.
+    pub(super) fn stacked<const N: usize>(
+        &mut self,
+        parts: [(String, usize); N],
+        columns: usize,
+    ) -> Result<B::Matrix, ModelError> {
+        let mut views = Vec::with_capacity(N);
+        for (name, rows) in &parts {
+            views.push(self.take(name, *rows, columns)?);
+        }
+        Ok(self.backend.pack_stacked(&views)?)
+    }
+
+    /// Leaves a tensor out on purpose.
+    pub(super) fn ignore(&mut self, name: &str) {
+        self.unused.remove(name);
+    }
+
+    /// Refuses a checkpoint with tensors that the model would silently leave out.
+    pub(super) fn finish(self) -> Result<(), ModelError> {
+        match self.unused.first() {
+            None => Ok(()),
+            Some(name) => {
+                Err(ModelError::UnusedTensor { name: (*name).to_owned(), others: self.unused.len() - 1 })
+            }
+        }
+    }
+}

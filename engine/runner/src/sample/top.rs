@@ -1,0 +1,96 @@
+//! The most likely tokens of a vocabulary.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+/// A token with its logit, which is a number. Greater is more likely; of equal logits the lower id wins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) id: u32,
+    pub(super) logit: f32,
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.logit.total_cmp(&other.logit).then(other.id.cmp(&self.id))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Candidate {}
+
+/// The `k` most likely tokens, best first; NaN counts as impossible. One pass over the logits; a heap holds the best
+/// so far.
+pub(super) fn top(logits: &[f32], k: usize) -> Vec<Candidate> {
+    let k = k.min(logits.len());
+    if k == 0 {
+        return Vec::new();
+    }
+    let mut heap = BinaryHeap::with_capacity(k + 1);
+    let mut worst = f32::NEG_INFINITY;
+    for (id, &logit) in (0..).zip(logits) {
+        // A later token of the same logit loses to all that are kept.
+        if heap.len() < k || logit > worst {
+            let logit = if logit.is_nan() { f32::NEG_INFINITY } else { logit + 0.0 };
+            heap.push(Reverse(Candidate { id, logit }));
+            if heap.len() > k {
+                heap.pop();
+            }
+            worst = heap.peek().map_or(worst, |least| least.0.logit);
+        }
+    }
+    heap.into_sorted_vec().into_iter().map(|reversed| reversed.0).collect()
+}
+
+/// The most likely token; of equals the lowest id.
+pub(super) fn argmax(logits: &[f32]) -> u32 {
+    // By chunks, so that the common case is a plain maximum, which becomes vector code.
+    let mut best = (f32::NEG_INFINITY, 0);
+    for (start, chunk) in (0..).step_by(CHUNK).zip(logits.chunks(CHUNK)) {
+        let most = chunk.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+        if most > best.0 {
+            best = (most, start);
+        }
+    }
+    let chunk = &logits[best.1..(best.1 + CHUNK).min(logits.len())];
+    (best.1 + chunk.iter().position(|&logit| logit == best.0).unwrap_or(0)) as u32
+}
+
+const CHUNK: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn top_is_a_prefix_of_the_sorted_vocabulary(
+            logits in prop::collection::vec(prop_oneof![-3i32..3, Just(i32::MIN)], 1..600),
+            k in 0usize..700,
+        ) {
+            let logits: Vec<f32> =
+                logits.iter().map(|&x| if x == i32::MIN { f32::NAN } else { x as f32 }).collect();
+            let number = |id: u32| {
+                let logit = logits[id as usize];
+                if logit.is_nan() { f32::NEG_INFINITY } else { logit }
+            };
+            let mut sorted: Vec<u32> = (0..logits.len() as u32).collect();
+            sorted.sort_by(|&a, &b| number(b).partial_cmp(&number(a)).unwrap().then(a.cmp(&b)));
+            let found: Vec<u32> = top(&logits, k).iter().map(|candidate| candidate.id).collect();
+            prop_assert_eq!(&found[..], &sorted[..k.min(logits.len())]);
+            prop_assert_eq!(argmax(&logits), sorted[0]);
+        }
+    }
+}

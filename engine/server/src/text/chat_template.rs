@@ -91,3 +91,68 @@ fn template_error(error: &minijinja::Error) -> TextError {
     let line = error.line().map_or_else(String::new, |line| format!(" (line {line} of the template)"));
     TextError::Template(format!("{detail}{line}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+    use serde_json::json;
+
+    fn render(source: &str, messages: serde_json::Value) -> Result<String, TextError> {
+        ChatTemplate::new(source, &testing::tokenizer())?.render(&messages, None, true, &Map::new())
+    }
+
+    const CHATML: &str = "{{ bos_token }}{% for m in messages %}
+        {{- '<|' + m.role + '|>' + m['content'] + eos_token }}
+    {%- endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
+
+    #[test]
+    fn messages_become_a_prompt() {
+        let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]);
+        assert_eq!(
+            render(CHATML, messages).unwrap(),
+            "<s><|user|>a<|end|><|assistant|>b<|end|><|assistant|>"
+        );
+    }
+
+    #[test]
+    fn text_parts_are_joined_and_other_parts_refused() {
+        let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+        let prompt = render(CHATML, json!([{"role": "user", "content": parts}])).unwrap();
+        assert!(prompt.contains("<|user|>ab<|end|>"), "{prompt}");
+        let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]);
+        let error = render(CHATML, image).unwrap_err().to_string();
+        assert!(error.contains("`image_url`"), "{error}");
+    }
+
+    #[test]
+    fn tools_and_further_variables_reach_the_template_but_do_not_replace_messages() {
+        let template =
+            ChatTemplate::new("{{ tools | tojson }}{{ think }}{{ messages }}", &testing::tokenizer())
+                .unwrap();
+        let tools = json!([{"z": 1, "a": 2}]);
+        let extra = json!({"think": false, "messages": "mine"});
+        let prompt = template.render(&json!([]), Some(&tools), true, extra.as_object().unwrap()).unwrap();
+        assert_eq!(prompt, "[{\"z\": 1, \"a\": 2}]False[]");
+    }
+
+    #[test]
+    fn a_missing_template_says_what_to_do() {
+        let error = ChatTemplate::missing().render(&json!([]), None, true, &Map::new()).unwrap_err();
+        assert!(error.to_string().contains("--chat-template"), "{error}");
+    }
+
+    #[test]
+    fn a_broken_template_is_an_error_when_the_model_is_loaded() {
+        let error = render("{% for %}", json!([])).unwrap_err();
+        assert!(matches!(error, TextError::Template(_)), "{error}");
+    }
+
+    #[test]
+    fn what_the_template_raises_reaches_the_client() {
+        let error = render("{{ raise_exception('no system role') }}", json!([])).unwrap_err();
+        assert_eq!(error.to_string(), "the chat template failed: no system role (line 1 of the template)");
+        let error = render("{{ messages[0].content.foo() }}", json!([{"role": "user"}])).unwrap_err();
+        assert!(error.to_string().contains("line 1"), "{error}");
+    }
+}

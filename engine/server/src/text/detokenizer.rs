@@ -112,3 +112,141 @@ impl Utf8Decoder {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn detokenizer(stop: &[&str], include_stop_str_in_output: bool) -> Detokenizer {
+        let stop = stop.iter().map(|&stop| stop.to_owned()).collect();
+        let options =
+            DetokenizerOptions { stop, include_stop_str_in_output, ..DetokenizerOptions::default() };
+        Detokenizer::new(testing::tokenizer(), options)
+    }
+
+    /// Every byte of `text` as a token of its own.
+    fn bytewise(text: &str) -> Vec<u32> {
+        let tokenizer = testing::tokenizer();
+        let id_of = |byte: u8| {
+            (0..256).find(|&id| tokenizer.token_bytes(id) == [byte]).expect("all bytes are tokens")
+        };
+        text.bytes().map(id_of).collect()
+    }
+
+    /// All text of `ids` and the stop string that ended it.
+    fn run(mut detokenizer: Detokenizer, ids: &[u32]) -> (String, Option<String>) {
+        let (mut text, mut matched) = (String::new(), None);
+        for &id in ids {
+            let delta = detokenizer.push(id);
+            text.push_str(&delta.text);
+            matched = matched.or(delta.stop);
+        }
+        text.push_str(&detokenizer.finish());
+        (text, matched)
+    }
+
+    #[test]
+    fn an_emoji_leaves_whole_with_its_last_byte() {
+        let mut detokenizer = detokenizer(&[], false);
+        let texts: Vec<String> = bytewise("a🙂").into_iter().map(|id| detokenizer.push(id).text).collect();
+        assert_eq!(texts, ["a", "", "", "", "🙂"]);
+    }
+
+    #[test]
+    fn a_character_cut_off_by_the_end_is_left_out() {
+        let ids = bytewise("a🙂");
+        assert_eq!(run(detokenizer(&[], false), &ids[..3]), ("a".to_owned(), None));
+    }
+
+    #[test]
+    fn a_possible_stop_string_waits_and_leaves_when_it_does_not_come() {
+        let mut detokenizer = detokenizer(&["STOP"], false);
+        let texts: Vec<String> =
+            bytewise("aSTxSTO").into_iter().map(|id| detokenizer.push(id).text).collect();
+        assert_eq!(texts, ["a", "", "", "STx", "", "", ""]);
+        assert_eq!(detokenizer.finish(), "STO");
+    }
+
+    #[test]
+    fn a_stop_string_across_tokens_and_inside_characters_ends_the_text() {
+        let ids = bytewise("x é🙂y");
+        let (before, with) =
+            (run(detokenizer(&["é🙂"], false), &ids), run(detokenizer(&["é🙂"], true), &ids));
+        assert_eq!(before, ("x ".to_owned(), Some("é🙂".to_owned())));
+        assert_eq!(with, ("x é🙂".to_owned(), Some("é🙂".to_owned())));
+    }
+
+    #[test]
+    fn nothing_follows_a_stop_string() {
+        let mut detokenizer = detokenizer(&["b"], true);
+        let ids = bytewise("abc");
+        assert_eq!(detokenizer.push(ids[0]).text, "a");
+        assert_eq!(detokenizer.push(ids[1]), Delta { text: "b".to_owned(), stop: Some("b".to_owned()) });
+        assert_eq!(detokenizer.push(ids[2]), Delta::default());
+        assert_eq!(detokenizer.finish(), "");
+    }
+
+    #[test]
+    fn a_stop_string_inside_one_token_cuts_the_token() {
+        let ids = testing::tokenizer().encode("hello", false).unwrap();
+        assert_eq!(ids.len(), 1);
+        assert_eq!(run(detokenizer(&["ell"], false), &ids), ("h".to_owned(), Some("ell".to_owned())));
+    }
+
+    #[test]
+    fn special_tokens_are_text_only_when_asked_for() {
+        let tokenizer = testing::tokenizer();
+        let ids = tokenizer.encode("a<|end|><think>", false).unwrap();
+        assert_eq!(run(detokenizer(&[], false), &ids).0, "a<think>");
+        let options = DetokenizerOptions { skip_special_tokens: false, ..DetokenizerOptions::default() };
+        assert_eq!(run(Detokenizer::new(tokenizer, options), &ids).0, "a<|end|><think>");
+    }
+
+    #[test]
+    fn unknown_ids_add_nothing() {
+        assert_eq!(run(detokenizer(&[], false), &[u32::MAX, 1 << 20]).0, "");
+    }
+
+    /// What the detokenizer must equal: look for each stop string in each longer beginning of the whole text.
+    fn naive(text: &str, stops: &[String], include: bool) -> (String, Option<String>) {
+        for end in (0..=text.len()).filter(|&end| text.is_char_boundary(end)) {
+            let longest =
+                stops.iter().filter(|stop| text[..end].ends_with(stop.as_str())).max_by_key(|s| s.len());
+            if let Some(stop) = longest {
+                let kept = if include { end } else { end - stop.len() };
+                return (text[..kept].to_owned(), Some(stop.clone()));
+            }
+        }
+        (text.to_owned(), None)
+    }
+
+    fn any_token() -> impl Strategy<Value = u32> {
+        let len = testing::tokenizer().vocab_size() as u32;
+        let letters = bytewise("ab🙂é");
+        prop_oneof![3 => proptest::sample::select(letters), 1 => 0..len]
+    }
+
+    proptest! {
+        #[test]
+        fn deltas_together_are_the_text_decoded_at_once(ids in prop::collection::vec(any_token(), 0..60)) {
+            let whole = testing::tokenizer().decode(&ids, true);
+            prop_assert_eq!(run(detokenizer(&[], false), &ids), (whole, None));
+        }
+
+        #[test]
+        fn stop_strings_match_as_a_search_of_the_whole_text_does(
+            ids in prop::collection::vec(any_token(), 0..60),
+            stops in prop::collection::vec("[ab🙂é]{1,4}", 0..4),
+            include in any::<bool>(),
+        ) {
+            let options = DetokenizerOptions {
+                stop: stops.clone(), include_stop_str_in_output: include, skip_special_tokens: true,
+            };
+            let whole = testing::tokenizer().decode(&ids, true);
+            let streamed = run(Detokenizer::new(testing::tokenizer(), options), &ids);
+            prop_assert_eq!(streamed, naive(&whole, &stops, include));
+        }
+    }
+}

@@ -219,3 +219,115 @@ impl Tokenizer {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn text_becomes_merged_tokens_and_comes_back() {
+        let tokenizer = testing::tokenizer();
+        let ids = tokenizer.encode("hello a\u{1f642}", false).unwrap();
+        assert_eq!(ids.iter().map(|&id| tokenizer.token_text(id)).collect::<Vec<_>>()[..2], ["hello", " a"]);
+        assert_eq!(tokenizer.decode(&ids, true), "hello a\u{1f642}");
+    }
+
+    #[test]
+    fn special_tokens_in_text_become_their_ids() {
+        let vocab = testing::vocab();
+        let ids = Tokenizer::from_gguf(&vocab).unwrap().encode("<s>a<|end|>", false).unwrap();
+        assert_eq!((ids.first().copied(), ids.last().copied()), (vocab.bos_token_id, vocab.eos_token_id));
+        assert_eq!(ids.len(), 3);
+    }
+
+    #[test]
+    fn bos_and_eos_are_added_when_the_file_says_so_and_bos_only_once() {
+        let vocab = GgufVocab { add_bos_token: Some(true), add_eos_token: Some(true), ..testing::vocab() };
+        let tokenizer = Tokenizer::from_gguf(&vocab).unwrap();
+        let (bos, eos) = (vocab.bos_token_id.unwrap(), vocab.eos_token_id.unwrap());
+        let a = tokenizer.encode("a", false).unwrap()[0];
+        assert_eq!(tokenizer.encode("a", true).unwrap(), [bos, a, eos]);
+        assert_eq!(tokenizer.encode("<s>a", true).unwrap(), [bos, a, eos]);
+        assert_eq!(testing::tokenizer().encode("a", true).unwrap(), [a]);
+    }
+
+    #[test]
+    fn a_text_that_cannot_fit_is_refused_by_its_bytes() {
+        let tokenizer = testing::tokenizer();
+        assert!(tokenizer.check_length(&"x".repeat(70), 10).is_ok());
+        let error = tokenizer.check_length(&"x".repeat(71), 10).unwrap_err();
+        assert!(error.is_request_fault() && error.to_string().contains("71 bytes"), "{error}");
+    }
+
+    #[test]
+    fn unknown_kinds_are_named() {
+        let model = GgufVocab { model: "t5".to_owned(), ..testing::vocab() };
+        let error = Tokenizer::from_gguf(&model).unwrap_err().to_string();
+        assert!(error.contains("tokenizer.ggml.model `t5`"), "{error}");
+        let pre = GgufVocab { pre: Some("tekken".to_owned()), ..testing::vocab() };
+        let error = Tokenizer::from_gguf(&pre).unwrap_err().to_string();
+        assert!(error.contains("tokenizer.ggml.pre `tekken`"), "{error}");
+    }
+
+    #[test]
+    fn damaged_vocabularies_are_errors() {
+        let good = testing::vocab;
+        let bad = [
+            GgufVocab { tokens: Vec::new(), ..good() },
+            GgufVocab { token_types: vec![1], ..good() },
+            GgufVocab { scores: vec![0.0], ..good() },
+            GgufVocab { merges: vec!["h".to_owned()], ..good() },
+            GgufVocab { merges: vec!["h not-a-token".to_owned()], ..good() },
+            GgufVocab { eos_token_id: Some(1 << 20), ..good() },
+            GgufVocab { model: "llama".to_owned(), ..good() },
+        ];
+        for vocab in bad {
+            assert!(Tokenizer::from_gguf(&vocab).is_err(), "{vocab:?}");
+        }
+    }
+
+    fn sentencepiece() -> GgufVocab {
+        let words = ["<unk>", "<s>", "</s>", "\u{2581}", "a", "b", "ab", "\u{2581}a", "\u{2581}ab", "aba"];
+        let tokens =
+            words.map(str::to_owned).into_iter().chain((0..=0xff).map(|byte| format!("<0x{byte:02X}>")));
+        let mut scores = vec![0.0; 10 + 256];
+        scores[3..10].copy_from_slice(&[-100.0, -101.0, -102.0, -2.0, -3.0, -5.0, -1.0]);
+        let mut token_types = vec![6; 10 + 256];
+        token_types[..10].copy_from_slice(&[2, 3, 3, 1, 1, 1, 1, 1, 1, 1]);
+        GgufVocab {
+            model: "llama".to_owned(),
+            tokens: tokens.collect(),
+            scores,
+            token_types,
+            bos_token_id: Some(1),
+            eos_token_id: Some(2),
+            unknown_token_id: Some(0),
+            ..GgufVocab::default()
+        }
+    }
+
+    #[test]
+    fn sentencepiece_joins_by_score_and_falls_back_to_bytes() {
+        let tokenizer = Tokenizer::from_gguf(&sentencepiece()).unwrap();
+        let texts = |text: &str| {
+            let ids = tokenizer.encode(text, true).unwrap();
+            ids.iter().map(|&id| tokenizer.token_text(id)).collect::<Vec<_>>()
+        };
+        assert_eq!(texts("aba"), ["<s>", " ", "aba"]);
+        assert_eq!(texts("abb"), ["<s>", " ab", "b"]);
+        assert_eq!(texts("\n"), ["<s>", " ", "\n"]);
+        let ids = tokenizer.encode("ab \u{1f642}", true).unwrap();
+        assert_eq!(tokenizer.decode(&ids, true), "ab \u{1f642}");
+        assert_eq!(tokenizer.eos_token_ids(), [2]);
+    }
+
+    #[test]
+    fn sentencepiece_without_space_prefix_adds_none() {
+        let vocab =
+            GgufVocab { add_space_prefix: Some(false), add_bos_token: Some(false), ..sentencepiece() };
+        let tokenizer = Tokenizer::from_gguf(&vocab).unwrap();
+        assert_eq!(tokenizer.encode("ab", true).unwrap(), [6]);
+        assert_eq!(tokenizer.decode(&[3, 6], true), " ab");
+    }
+}

@@ -13,6 +13,8 @@ mod gguf_spm;
 mod pieces;
 mod stop;
 mod template_env;
+#[cfg(test)]
+mod testing;
 mod tokenizer;
 
 use std::path::Path;

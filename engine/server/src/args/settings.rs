@@ -1,0 +1,213 @@
+//! What the typed flags mean: checked, defaulted, and free of contradictions.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
+
+use super::{
+    typed::ServeFlags,
+    units::{Count, Length},
+};
+
+/// Longest sequence that can be asked for.
+const MAX_MODEL_LEN: u64 = 1 << 24;
+/// Upper bounds that keep buffers, which grow with these, within reason.
+const MAX_NUM_SEQS: u32 = 4096;
+const MAX_NUM_BATCHED_TOKENS: u64 = 1 << 20;
+const MAX_BLOCK_SIZE: u32 = 256;
+const MAX_THREADS: usize = 1024;
+const MAX_SERVED_NAMES: usize = 64;
+
+/// Everything `serve` needs to know.
+#[derive(Clone, Debug)]
+pub struct ServeSettings {
+    /// A GGUF file or a Hugging Face folder.
+    pub model: PathBuf,
+    /// Names under which clients know the model; at least one.
+    pub served_names: Vec<String>,
+    /// Where the HTTP API listens.
+    pub address: SocketAddr,
+    /// Where the read-only state is served, if anywhere.
+    pub internal_address: Option<SocketAddr>,
+    /// Keys of which clients must send one; empty: no key is asked for.
+    pub api_keys: ApiKeys,
+    /// Longest sequence, prompt and answer together.
+    pub max_model_len: MaxModelLen,
+    /// Most sequences that run at once.
+    pub max_num_seqs: u32,
+    /// Most tokens in a step.
+    pub max_num_batched_tokens: u32,
+    /// Most tokens that one sequence gets in a step; absent: all of them.
+    pub long_prefill_token_threshold: Option<u32>,
+    /// Most requests beyond `max_num_seqs` that are held.
+    pub max_num_queued_reqs: u32,
+    /// Tokens in a KV block; a power of two.
+    pub block_size: u32,
+    /// How large the KV cache is.
+    pub kv_cache: KvCacheSize,
+    /// Root of the seeds of requests that bring none.
+    pub seed: u64,
+    /// Most log-probabilities per token.
+    pub max_logprobs: u32,
+    /// Compute threads; absent: as many as the process may use.
+    pub threads: Option<usize>,
+    /// SHA-256 of the model file, lower-case hexadecimal.
+    pub model_sha256: Option<String>,
+    /// Folder with the pod's annotations.
+    pub pod_info: Option<PathBuf>,
+    /// How long requests in flight may go on after SIGTERM.
+    pub shutdown_timeout: Duration,
+}
+
+/// How long a sequence may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxModelLen {
+    /// The model's own limit, or less where the KV cache holds less.
+    Auto,
+    /// This many tokens; refused when the model or the KV cache cannot.
+    Tokens(u32),
+}
+
+/// How the size of the KV cache is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvCacheSize {
+    /// From the memory that is free.
+    Auto,
+    /// As many blocks as these bytes hold.
+    Bytes(u64),
+    /// This many blocks.
+    Blocks(u32),
+}
+
+/// API keys. Their `Debug` shows how many there are, never one of them.
+#[derive(Clone, Default)]
+pub struct ApiKeys(Vec<String>);
+
+impl ApiKeys {
+    /// Whether no key is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The keys.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
+
+impl From<Vec<String>> for ApiKeys {
+    fn from(keys: Vec<String>) -> Self {
+        Self(keys)
+    }
+}
+
+impl fmt::Debug for ApiKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKeys({})", self.0.len())
+    }
+}
+
+impl TryFrom<ServeFlags> for ServeSettings {
+    /// A sentence that names the flag, what is wrong, and what would be right.
+    type Error = String;
+
+    fn try_from(flags: ServeFlags) -> Result<Self, String> {
+        let block_size = flags.block_size;
+        if !block_size.is_power_of_two() || block_size > MAX_BLOCK_SIZE {
+            return Err(format!(
+                "--block-size {block_size}: must be a power of two, at most {MAX_BLOCK_SIZE}"
+            ));
+        }
+        let max_num_batched_tokens =
+            within("--max-num-batched-tokens", flags.max_num_batched_tokens.0, 1, MAX_NUM_BATCHED_TOKENS)?;
+        let internal_address = internal_address(&flags)?;
+        Ok(Self {
+            served_names: served_names(flags.served_model_name, &flags.model)?,
+            address: SocketAddr::new(flags.host, flags.port),
+            internal_address,
+            api_keys: api_keys(flags.api_key)?,
+            max_model_len: match flags.max_model_len {
+                Length::Auto => MaxModelLen::Auto,
+                Length::Tokens(Count(n)) => {
+                    MaxModelLen::Tokens(within("--max-model-len", n, 1, MAX_MODEL_LEN)?)
+                }
+            },
+            max_num_seqs: within("--max-num-seqs", flags.max_num_seqs.into(), 1, MAX_NUM_SEQS.into())?,
+            max_num_batched_tokens,
+            long_prefill_token_threshold: match flags.long_prefill_token_threshold.0 {
+                0 => None,
+                n => Some(within("--long-prefill-token-threshold", n, 1, MAX_NUM_BATCHED_TOKENS)?),
+            },
+            max_num_queued_reqs: within(
+                "--max-num-queued-reqs",
+                flags.max_num_queued_reqs.into(),
+                0,
+                1 << 20,
+            )?,
+            block_size,
+            kv_cache: match (flags.num_gpu_blocks_override, flags.kv_cache_memory_bytes) {
+                (Some(0), _) => return Err("--num-gpu-blocks-override 0: must be at least 1".into()),
+                (Some(blocks), _) => KvCacheSize::Blocks(blocks),
+                (None, Some(Count(bytes))) => KvCacheSize::Bytes(bytes),
+                (None, None) => KvCacheSize::Auto,
+            },
+            seed: flags.seed,
+            max_logprobs: within("--max-logprobs", flags.max_logprobs.into(), 0, 20)?,
+            threads: match flags.threads {
+                Some(n) if n == 0 || n > MAX_THREADS => {
+                    return Err(format!("--threads {n}: must be between 1 and {MAX_THREADS}"));
+                }
+                threads => threads,
+            },
+            model_sha256: flags.model_sha256.map(checksum).transpose()?,
+            pod_info: flags.pod_info,
+            shutdown_timeout: Duration::from_secs(flags.shutdown_timeout.min(24 * 60 * 60)),
+            model: flags.model,
+        })
+    }
+}
+
+fn within(flag: &str, value: u64, min: u64, max: u64) -> Result<u32, String> {
+    u32::try_from(value)
+        .ok()
+        .filter(|_| (min..=max).contains(&value))
+        .ok_or_else(|| format!("{flag} {value}: must be between {min} and {max}"))
+}
+
+fn served_names(names: Vec<String>, model: &std::path::Path) -> Result<Vec<String>, String> {
+    if names.len() > MAX_SERVED_NAMES {
+        return Err(format!("--served-model-name: at most {MAX_SERVED_NAMES} names, not {}", names.len()));
+    }
+    if let Some(name) = names.iter().find(|name| name.len() > 256 || name.chars().any(char::is_control)) {
+        let shown: String = name.chars().take(40).collect();
+        return Err(format!("--served-model-name {shown:?}: at most 256 bytes, without control characters"));
+    }
+    Ok(if names.is_empty() { vec![model.to_string_lossy().into_owned()] } else { names })
+}
+
+fn internal_address(flags: &ServeFlags) -> Result<Option<SocketAddr>, String> {
+    if flags.internal_port == Some(flags.port) && flags.port != 0 {
+        return Err(format!(
+            "--internal-port {0}: --port is {0} already; give them different ports",
+            flags.port
+        ));
+    }
+    Ok(flags.internal_port.map(|port| SocketAddr::new(flags.host, port)))
+}
+
+fn api_keys(keys: Vec<String>) -> Result<ApiKeys, String> {
+    if keys.iter().any(|key| key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+        return Err(
+            "--api-key: a key is one or more visible ASCII characters; no key at all leaves /v1 open".into(),
+        );
+    }
+    Ok(ApiKeys(keys))
+}
+
+fn checksum(text: String) -> Result<String, String> {
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!(
+            "--model-sha256: {} characters given, 64 hexadecimal digits wanted",
+            text.chars().count()
+        ));
+    }
+    Ok(text.to_ascii_lowercase())
+}

@@ -1,0 +1,83 @@
+use super::{settings::KvCacheSize, *};
+
+fn serve(flags: &[&str]) -> Result<ServeSettings, String> {
+    let argv = ["regatta-engine", "serve", "/models/m.gguf"].iter().chain(flags);
+    match parse(argv) {
+        Ok(Command::Serve(settings)) => Ok(*settings),
+        Ok(other) => panic!("not serve: {other:?}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn the_operators_command_line_is_understood() {
+    let sha = "ab".repeat(32);
+    let line = format!(
+        "--served-model-name a b --host 0.0.0.0 --port 8000 --internal-port 8001 --pod-info /etc/regatta/pod \
+         --shutdown-timeout 45 --model-sha256 {sha} --max-model-len 4K --max-num-seqs 8"
+    );
+    let settings = serve(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
+    assert_eq!(settings.served_names, ["a", "b"]);
+    assert_eq!(settings.address.to_string(), "0.0.0.0:8000");
+    assert_eq!(settings.internal_address.unwrap().port(), 8001);
+    assert_eq!(settings.shutdown_timeout.as_secs(), 45);
+    assert_eq!(settings.max_model_len, MaxModelLen::Tokens(4096));
+    assert_eq!(settings.model_sha256, Some(sha));
+}
+
+#[test]
+fn the_path_is_the_name_when_none_is_given() {
+    let settings = serve(&[]).unwrap();
+    assert_eq!(settings.served_names, ["/models/m.gguf"]);
+    assert_eq!(settings.kv_cache, KvCacheSize::Auto);
+}
+
+#[test]
+fn flags_of_vllm_that_are_not_honoured_are_refused_with_the_reason() {
+    let text = serve(&["--tensor-parallel-size", "2"]).unwrap_err();
+    assert!(text.contains("--tensor-parallel-size is not supported: a replica is one process"), "{text}");
+    let text = serve(&["--gpu-memory-utilization=0.9"]).unwrap_err();
+    assert!(text.contains("--kv-cache-memory-bytes"), "{text}");
+}
+
+#[test]
+fn unknown_flags_are_refused_by_name() {
+    let text = serve(&["--no-such-flag", "1"]).unwrap_err();
+    assert!(text.contains("--no-such-flag"), "{text}");
+}
+
+#[test]
+fn values_out_of_range_are_refused_with_the_range() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["--max-num-seqs", "0"], "between 1 and"),
+        (&["--block-size", "12"], "power of two"),
+        (&["--max-logprobs", "21"], "between 0 and 20"),
+        (&["--num-gpu-blocks-override", "0"], "at least 1"),
+        (&["--model-sha256", "abc"], "64 hexadecimal digits"),
+        (&["--port", "9000", "--internal-port", "9000"], "different ports"),
+        (&["--threads", "0"], "between 1 and"),
+        (&["--api-key", ""], "visible ASCII"),
+        (&["--kv-cache-memory-bytes", "1G", "--num-gpu-blocks-override", "4"], "cannot be used with"),
+    ];
+    for (flags, wanted) in cases {
+        let text = serve(flags).unwrap_err();
+        assert!(text.contains(wanted), "{flags:?}: {text}");
+    }
+}
+
+#[test]
+fn a_key_is_never_shown() {
+    let settings = serve(&["--api-key", "secret-one", "secret-two"]).unwrap();
+    assert_eq!(settings.api_keys.iter().count(), 2);
+    assert!(!format!("{settings:?}").contains("secret"));
+}
+
+#[test]
+fn the_list_of_flags_says_what_each_takes() {
+    let flags = serve_flags();
+    let named = |name: &str| flags.iter().find(|flag| flag.name == name).unwrap();
+    assert!(named("--served-model-name").multiple);
+    assert_eq!(named("--port").default.as_deref(), Some("8000"));
+    assert_eq!(named("--api-key").env.as_deref(), Some("VLLM_API_KEY"));
+    assert!(flags.iter().all(|flag| !flag.help.is_empty()));
+}

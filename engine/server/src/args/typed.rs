@@ -1,0 +1,105 @@
+//! What was typed: names, placeholders and one line of help for each flag, as clap reads them.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, builder::NonEmptyStringValueParser};
+
+use super::units::{Count, Length};
+
+/// An LLM inference server: one model, one process, an OpenAI-compatible API.
+#[derive(Debug, Parser)]
+#[command(name = "regatta-engine", version, about, subcommand_required = true, arg_required_else_help = true)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Serve a model over HTTP
+    Serve(Box<ServeFlags>),
+    /// Print what a model's headers say as JSON
+    Inspect {
+        /// A GGUF file or a Hugging Face folder
+        model: PathBuf,
+    },
+    /// Download a file, going on where an earlier try stopped
+    Fetch {
+        /// Where from: http:// or https://
+        uri: String,
+        /// Where the file appears once it is complete and checked
+        #[arg(long, value_name = "PATH")]
+        to: PathBuf,
+        /// SHA-256 that the file must have
+        #[arg(long, value_name = "HEX")]
+        sha256: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ServeFlags {
+    /// A GGUF file or a Hugging Face folder
+    pub(super) model: PathBuf,
+
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    pub(super) host: IpAddr,
+    /// Port of the HTTP API; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 8000)]
+    pub(super) port: u16,
+    /// Port of the read-only state for the operator and the gateway; absent: none
+    #[arg(long, value_name = "PORT")]
+    pub(super) internal_port: Option<u16>,
+    /// Names that clients may use for the model; the first one labels metrics; default: the model's path
+    #[arg(long, value_name = "NAME", num_args = 1.., value_parser = NonEmptyStringValueParser::new())]
+    pub(super) served_model_name: Vec<String>,
+    /// Keys of which clients of /v1 must send one; absent: no key is asked for
+    #[arg(long, value_name = "KEY", num_args = 1.., env = "VLLM_API_KEY", hide_env_values = true)]
+    pub(super) api_key: Vec<String>,
+
+    /// Most tokens in a sequence (8k is 8000, 8K is 8192); auto: the model's own limit, or what fits
+    #[arg(long, value_name = "TOKENS", default_value = "auto", allow_hyphen_values = true)]
+    pub(super) max_model_len: Length,
+    /// Most sequences that run at once
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub(super) max_num_seqs: u32,
+    /// Most tokens computed in one step
+    #[arg(long, value_name = "TOKENS", default_value = "2048")]
+    pub(super) max_num_batched_tokens: Count,
+    /// Most tokens that one sequence gets in a step; 0: all of --max-num-batched-tokens
+    #[arg(long, value_name = "TOKENS", default_value = "0")]
+    pub(super) long_prefill_token_threshold: Count,
+    /// Most requests that wait or run at once beyond --max-num-seqs; more are answered 503
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(super) max_num_queued_reqs: u32,
+
+    /// Tokens in a KV block
+    #[arg(long, value_name = "TOKENS", default_value_t = 16)]
+    pub(super) block_size: u32,
+    /// Memory for the KV cache (4G is 4 GiB); absent: as much as fits and can be used
+    #[arg(long, value_name = "BYTES", conflicts_with = "num_gpu_blocks_override")]
+    pub(super) kv_cache_memory_bytes: Option<Count>,
+    /// Number of KV blocks, instead of a computed one
+    #[arg(long, value_name = "N")]
+    pub(super) num_gpu_blocks_override: Option<u32>,
+
+    /// Seed from which the seeds of requests that bring none are derived
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Most log-probabilities per token that a request may ask for
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(super) max_logprobs: u32,
+    /// Compute threads; absent: as many as the affinity mask and the CPU quota allow
+    #[arg(long, value_name = "N")]
+    pub(super) threads: Option<usize>,
+
+    /// SHA-256 that the model file must have; checked before it is loaded
+    #[arg(long, value_name = "HEX")]
+    pub(super) model_sha256: Option<String>,
+    /// Folder of the pod's own metadata (a downward API volume with a file `annotations`)
+    #[arg(long, value_name = "DIR")]
+    pub(super) pod_info: Option<PathBuf>,
+    /// Seconds that requests in flight get to finish after SIGTERM
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub(super) shutdown_timeout: u64,
+}

@@ -1,0 +1,75 @@
+//! A request's body: JSON only, within a size, a time, and a share of memory.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::extract::Request;
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::ApiError;
+
+/// Largest body.
+pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
+/// Memory for all bodies that are being read, parsed and tokenised at once.
+const MAX_BODIES_BYTES: usize = 256 << 20;
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Permits are counted in units of this many bytes.
+const UNIT: usize = 1024;
+
+/// Memory that bodies may take together.
+#[derive(Clone, Debug)]
+pub(crate) struct BodyBudget(Arc<Semaphore>);
+
+impl Default for BodyBudget {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_BODIES_BYTES / UNIT)))
+    }
+}
+
+/// A whole body; its share of the budget is given back on drop.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) bytes: Bytes,
+    _share: OwnedSemaphorePermit,
+}
+
+impl BodyBudget {
+    /// Reads the body of `request`.
+    ///
+    /// # Errors
+    /// 400 when it is not announced as JSON, 413 when it is too large, 408 when it comes too slowly, 503 when other
+    /// bodies take all the memory there is for them.
+    pub(crate) async fn read(&self, request: Request) -> Result<Body, ApiError> {
+        require_json(request.headers())?;
+        let announced = content_length(request.headers()).unwrap_or(MAX_BODY_BYTES);
+        if announced > MAX_BODY_BYTES {
+            return Err(ApiError::body_too_large(MAX_BODY_BYTES));
+        }
+        let units = u32::try_from(announced.div_ceil(UNIT)).expect("a body's limit fits");
+        let Ok(share) = Arc::clone(&self.0).try_acquire_many_owned(units) else {
+            return Err(ApiError::unavailable("too many large requests are being read; try again later"));
+        };
+        let read = Limited::new(request.into_body(), MAX_BODY_BYTES).collect();
+        match tokio::time::timeout(READ_TIMEOUT, read).await {
+            Err(_) => Err(ApiError::body_timeout()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::body_too_large(MAX_BODY_BYTES)),
+            Ok(Err(error)) => Err(ApiError::malformed(format!("the request's body ended early: {error}"))),
+            Ok(Ok(body)) => Ok(Body { bytes: body.to_bytes(), _share: share }),
+        }
+    }
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(ApiError::malformed("Unsupported Media Type: Only 'application/json' is allowed"))
+}
+
+fn content_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}

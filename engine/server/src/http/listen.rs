@@ -1,0 +1,99 @@
+//! Accepting connections: bounded in number, header size and time; closed gracefully.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Most connections at once; further ones wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 8192;
+const MAX_HEADERS: usize = 100;
+const MAX_HEAD_BYTES: usize = 64 << 10;
+/// How long a connection may take to send a request's head, and how long it may idle between requests.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long open connections get to send what they hold once the server stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after a failed accept, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why an address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}{}", remedy(.source))]
+pub struct ListenError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; stop the process that uses the port, or choose another with --port",
+        io::ErrorKind::PermissionDenied => "; choose a port above 1023 with --port",
+        io::ErrorKind::AddrNotAvailable => "; give an address of this machine with --host",
+        _ => "",
+    }
+}
+
+/// Opens a listening socket.
+///
+/// # Errors
+/// The address with the cause and what to do.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).await.map_err(|source| ListenError { address, source })
+}
+
+/// Serves `router` until `stop`, then lets connections finish what they are sending.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+    let connections = GracefulShutdown::new();
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
+        let stream = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        let connection = connections.watch(connection(stream, router.clone()));
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection ended early");
+            }
+            drop(slot);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(CLOSE_TIMEOUT, connections.shutdown()).await.is_err() {
+        tracing::warn!("some connections did not close in time and are cut");
+    }
+}
+
+fn connection(
+    stream: TcpStream,
+    router: Router,
+) -> http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>> {
+    // Every token is a small packet of its own: it must leave at once.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(MAX_HEADERS)
+        .max_header_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+}

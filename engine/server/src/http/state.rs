@@ -1,0 +1,174 @@
+//! What all handlers share.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{ApiError, body::BodyBudget};
+use crate::{
+    args::ServeSettings,
+    metrics::Metrics,
+    model::{ServedModel, dead},
+};
+
+/// A step that takes longer than this while work is in flight means that the engine hangs.
+const STALL: Duration = Duration::from_secs(300);
+
+/// State of the server, from the first accepted connection on.
+#[derive(Debug)]
+pub struct ServerState {
+    pub(crate) served_names: Vec<String>,
+    pub(crate) max_logprobs: u32,
+    pub(crate) created: u64,
+    /// Every metric.
+    pub metrics: Metrics,
+    pub(crate) bodies: BodyBudget,
+    model: OnceLock<Arc<ServedModel>>,
+    /// The pod is marked as draining: not ready, still serving.
+    draining: AtomicBool,
+    /// The process was told to end: nothing new is taken.
+    terminating: AtomicBool,
+    slots: Arc<Semaphore>,
+    num_slots: usize,
+    preparing: Semaphore,
+    seeds: AtomicU64,
+}
+
+/// A request under way; dropped when its answer has been given out.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    _slot: OwnedSemaphorePermit,
+}
+
+impl ServerState {
+    /// A server whose model is not loaded yet.
+    pub fn new(settings: &ServeSettings) -> Self {
+        let num_slots = settings.max_num_seqs as usize + settings.max_num_queued_reqs as usize;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            served_names: settings.served_names.clone(),
+            max_logprobs: settings.max_logprobs,
+            created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            metrics: Metrics::new(&settings.served_names[0]),
+            bodies: BodyBudget::default(),
+            model: OnceLock::new(),
+            draining: AtomicBool::new(false),
+            terminating: AtomicBool::new(false),
+            slots: Arc::new(Semaphore::new(num_slots)),
+            num_slots,
+            preparing: Semaphore::new(threads),
+            seeds: AtomicU64::new(settings.seed),
+        }
+    }
+
+    /// Serves `model` from now on.
+    ///
+    /// # Panics
+    /// When there is one already.
+    pub fn serve_model(&self, model: ServedModel) {
+        self.metrics.engine.watch(model.engine.clone());
+        assert!(self.model.set(Arc::new(model)).is_ok(), "a server has one model");
+    }
+
+    /// The model, once loaded.
+    pub fn loaded(&self) -> Option<&Arc<ServedModel>> {
+        self.model.get()
+    }
+
+    /// The pod's own mark. Draining, the server is not ready and serves on.
+    pub fn set_draining(&self, draining: bool) {
+        if self.draining.swap(draining, Ordering::Relaxed) != draining {
+            tracing::info!(draining, "the pod's annotation changed");
+        }
+    }
+
+    /// The end of the process is near: nothing new is taken.
+    pub fn terminate(&self) {
+        self.terminating.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.terminating.load(Ordering::Relaxed)
+    }
+
+    /// Whether new traffic should go elsewhere.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed) || self.is_terminating()
+    }
+
+    /// Requests under way, from their admission to the end of their answer.
+    pub fn num_in_flight(&self) -> usize {
+        self.num_slots - self.slots.available_permits()
+    }
+
+    /// # Errors
+    /// Why new traffic should not come here, in a few words.
+    pub(crate) fn ready(&self) -> Result<(), &'static str> {
+        let Some(model) = self.model.get() else { return Err("loading") };
+        let snapshot = model.engine.snapshot();
+        if self.is_draining() {
+            Err("draining")
+        } else if model.is_dead() {
+            Err("the engine thread has ended")
+        } else if snapshot.in_flight > 0 && snapshot.last_progress.elapsed() > STALL {
+            Err("the engine makes no progress")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes a request in, or says why not.
+    pub(crate) fn admit(&self) -> Result<(InFlight, Arc<ServedModel>), ApiError> {
+        if self.is_terminating() {
+            return Err(ApiError::draining());
+        }
+        let Some(model) = self.model.get() else {
+            return Err(ApiError::unavailable("the model is still loading; try again later"));
+        };
+        if model.is_dead() {
+            return Err(dead());
+        }
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            let message = format!(
+                "{} requests are in flight already; try again later, or add replicas",
+                self.num_slots
+            );
+            return Err(ApiError::unavailable(message));
+        };
+        Ok((InFlight { _slot: slot }, Arc::clone(model)))
+    }
+
+    /// Runs what may take long (parsing, templates, tokenising) on a thread for such work, a bounded number at once.
+    ///
+    /// # Errors
+    /// What `work` returns, and 500 when it panics.
+    pub(crate) async fn off_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let _turn = self.preparing.acquire().await.map_err(|_| ApiError::draining())?;
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| {
+            tracing::error!(%panic, "a request could not be prepared");
+            Err(ApiError::internal("the request could not be processed; the engine's log says why"))
+        })
+    }
+
+    /// A seed for a request that brings none: different each time, the same in each run of the server.
+    pub(crate) fn next_seed(&self) -> u64 {
+        splitmix64(self.seeds.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014.
+fn splitmix64(state: u64) -> u64 {
+    let z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

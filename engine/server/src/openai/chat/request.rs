@@ -1,0 +1,103 @@
+//! What a chat's client asked for. After [`ChatRequest::prepare`] only a valid request exists.
+
+use serde_json::{Map, Value, value::RawValue};
+
+use super::messages;
+use crate::{
+    http::{ApiError, ServerState},
+    model::ServedModel,
+    openai::{
+        common, fields::Fields, generation::Style, prompt, prompt::PreparedPrompt, sampling::Sampling,
+        start::Wanted, usage::Streaming,
+    },
+};
+
+/// A checked request with its rendered and tokenised prompt.
+#[derive(Debug)]
+pub(super) struct ChatRequest {
+    pub(super) model: String,
+    pub(super) prompt: PreparedPrompt,
+    pub(super) sampling: Sampling,
+    max_tokens: u32,
+    /// Alternatives per token, if log-probabilities are wanted.
+    pub(super) logprobs: Option<u32>,
+    pub(super) streaming: Streaming,
+    pub(super) return_tokens_as_token_ids: bool,
+    pub(super) return_token_ids: bool,
+}
+
+impl ChatRequest {
+    /// # Errors
+    /// 400 or 404 with the field's name.
+    pub(super) fn prepare(body: &[u8], server: &ServerState, model: &ServedModel) -> Result<Self, ApiError> {
+        let mut fields = Fields::parse(body)?;
+        let name = common::take_model_name(&mut fields, server)?;
+        let sampling = Sampling::take(&mut fields, &model.defaults, model.vocab_size)?;
+        let streaming = Streaming::take(&mut fields)?;
+        let logprobs = logprobs(&mut fields, server)?;
+        // The newer name wins, as in vLLM.
+        let asked = fields.take("max_completion_tokens")?.or(sampling.max_tokens);
+        if asked == Some(0) {
+            return Err(ApiError::invalid("max_tokens", "max_tokens must be at least 1, got 0."));
+        }
+        let return_tokens_as_token_ids = fields.take("return_tokens_as_token_ids")?.unwrap_or(false);
+        let return_token_ids = fields.take("return_token_ids")?.unwrap_or(false);
+        let prompt = take_prompt(&mut fields, model)?;
+        fields.finish()?;
+        let room = model.check_prompt_len(prompt.token_ids.len(), asked)?;
+        let default = model.defaults.max_new_tokens.unwrap_or(room).clamp(1, room);
+        Ok(Self {
+            model: name,
+            prompt,
+            sampling,
+            max_tokens: asked.unwrap_or(default),
+            logprobs,
+            streaming,
+            return_tokens_as_token_ids,
+            return_token_ids,
+        })
+    }
+
+    pub(super) fn wanted(&self, model: &ServedModel) -> Wanted<'_> {
+        Wanted {
+            prompts: std::slice::from_ref(&self.prompt),
+            sampling: &self.sampling,
+            max_tokens: std::slice::from_ref(&self.max_tokens),
+            logprobs: self.logprobs,
+            prompt_logprobs: None,
+            style: Style::new(&model.text.tokenizer, &self.sampling)
+                .token_by_token(self.logprobs.is_some() || self.return_token_ids),
+        }
+    }
+}
+
+/// `logprobs: true` alone asks for the chosen tokens' own.
+fn logprobs(fields: &mut Fields<'_>, server: &ServerState) -> Result<Option<u32>, ApiError> {
+    let on = fields.take("logprobs")?.unwrap_or(false);
+    let top = fields.take::<i64>("top_logprobs")?;
+    if !on && top.is_some_and(|top| top != 0) {
+        let message = "when using `top_logprobs`, `logprobs` must be set to true.";
+        return Err(ApiError::invalid("top_logprobs", message));
+    }
+    if !on {
+        return Ok(None);
+    }
+    common::check_logprobs("top_logprobs", top.unwrap_or(0), server).map(Some)
+}
+
+fn take_prompt(fields: &mut Fields<'_>, model: &ServedModel) -> Result<PreparedPrompt, ApiError> {
+    let Some(raw) = fields.take::<&RawValue>("messages")? else {
+        return Err(ApiError::invalid("messages", "messages: this field is needed"));
+    };
+    let messages = messages::read(raw)?;
+    let add_generation_prompt = fields.take("add_generation_prompt")?.unwrap_or(true);
+    let extra: Map<String, Value> = fields.take("chat_template_kwargs")?.unwrap_or_default();
+    // A template writes the special tokens itself.
+    let add_special_tokens = fields.take("add_special_tokens")?.unwrap_or(false);
+    let text = model.text.chat_template.render(&messages, None, add_generation_prompt, &extra)?;
+    let token_ids = model.tokenise(&text, add_special_tokens)?;
+    if token_ids.is_empty() {
+        return Err(prompt::empty());
+    }
+    Ok(PreparedPrompt { token_ids: token_ids.into(), echo: String::new() })
+}

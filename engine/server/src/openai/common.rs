@@ -1,0 +1,29 @@
+//! Checks that both endpoints make against the server's own settings.
+
+use super::fields::Fields;
+use crate::http::{ApiError, ServerState};
+
+/// Takes `model` out of a request: one of the served names, or the first of them when it says nothing.
+///
+/// # Errors
+/// 404 for another name.
+pub(super) fn take_model_name(fields: &mut Fields<'_>, server: &ServerState) -> Result<String, ApiError> {
+    let name = fields.take::<String>("model")?.unwrap_or_else(|| server.served_names[0].clone());
+    if server.served_names.contains(&name) { Ok(name) } else { Err(ApiError::unknown_model(&name)) }
+}
+
+/// Holds a number of alternatives per token against the limit.
+///
+/// # Errors
+/// 400 with the field's name.
+pub(super) fn check_logprobs(
+    field: &'static str,
+    wanted: i64,
+    server: &ServerState,
+) -> Result<u32, ApiError> {
+    let max = server.max_logprobs;
+    let checked = u32::try_from(wanted).ok().filter(|wanted| *wanted <= max);
+    checked.ok_or_else(|| {
+        ApiError::invalid(field, format!("{field} must be between 0 and {max}, got {wanted}."))
+    })
+}

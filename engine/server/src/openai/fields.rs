@@ -1,0 +1,131 @@
+//! A request's fields by name: each is taken once, and what nobody takes is refused, so that nothing is accepted
+//! that is not honoured.
+
+use std::{collections::HashMap, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use super::ignored;
+use crate::http::ApiError;
+
+/// Most fields of a request.
+const MAX_FIELDS: usize = 128;
+
+/// The fields of a JSON object, not yet read.
+#[derive(Debug)]
+pub(super) struct Fields<'a>(HashMap<String, &'a RawValue>);
+
+impl<'a> Fields<'a> {
+    /// # Errors
+    /// 400 when `body` is not one JSON object.
+    pub(super) fn parse(body: &'a [u8]) -> Result<Self, ApiError> {
+        serde_json::from_slice(body)
+            .map_err(|error| ApiError::malformed(format!("the body is not a valid JSON object: {error}")))
+    }
+
+    /// Reads the field `name`; `None` when it is absent or null.
+    ///
+    /// # Errors
+    /// 400 with the field's name when its value has another type.
+    pub(super) fn take<T: Deserialize<'a>>(&mut self, name: &'static str) -> Result<Option<T>, ApiError> {
+        let Some(raw) = self.0.remove(name) else { return Ok(None) };
+        serde_json::from_str(raw.get())
+            .map_err(|error| ApiError::invalid(name, format!("{name}: {}", cause(&error))))
+    }
+
+    /// Ends the reading.
+    ///
+    /// # Errors
+    /// 400 with the name of a field that was not taken, unless leaving it out changes nothing.
+    pub(super) fn finish(self) -> Result<(), ApiError> {
+        let mut left: Vec<_> = self.0.into_iter().collect();
+        left.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        left.into_iter().try_for_each(|(name, value)| ignored::check(&name, value.get()))
+    }
+}
+
+/// serde_json's text without the position, which would count from the field's own beginning.
+fn cause(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(cause, _)| cause.to_owned())
+}
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = HashMap::new();
+                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                    if fields.len() == MAX_FIELDS {
+                        return Err(A::Error::custom(format!("more than {MAX_FIELDS} fields")));
+                    }
+                    fields.insert(name, value);
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(error: &ApiError) -> (String, String) {
+        let body = error.body();
+        let text = |key: &str| body["error"][key].as_str().unwrap_or_default().to_owned();
+        (text("message"), text("param"))
+    }
+
+    #[test]
+    fn a_wrong_type_is_refused_by_the_fields_name() {
+        let mut fields = Fields::parse(br#"{"n": "three"}"#).unwrap();
+        let error = fields.take::<u32>("n").unwrap_err();
+        assert_eq!(message(&error), (r#"n: invalid type: string "three", expected u32"#.into(), "n".into()));
+    }
+
+    #[test]
+    fn null_is_as_good_as_absent() {
+        let mut fields = Fields::parse(br#"{"n": null}"#).unwrap();
+        assert_eq!(fields.take::<u32>("n").unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for body in [&b""[..], b"[]", b"{", b"{} {}", b"\xff", b"\"x\"", b"{\"a\":1,}"] {
+            assert!(Fields::parse(body).is_err(), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn neither_depth_nor_number_of_fields_can_hurt() {
+        let deep = format!("{{\"a\": {}{}}}", "[".repeat(1_000_000), "]".repeat(1_000_000));
+        if let Ok(fields) = Fields::parse(deep.as_bytes()) {
+            assert!(fields.finish().is_err());
+        }
+        let many: Vec<String> = (0..=MAX_FIELDS).map(|i| format!("\"f{i}\": 0")).collect();
+        assert!(Fields::parse(format!("{{{}}}", many.join(",")).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_field_that_nobody_takes_is_refused_by_name() {
+        let fields = Fields::parse(br#"{"presence_penalty": 0.5}"#).unwrap();
+        assert_eq!(message(&fields.finish().unwrap_err()).1, "presence_penalty");
+        let fields = Fields::parse(br#"{"presence_penalty": 0, "user": "me", "tools": null}"#).unwrap();
+        assert!(fields.finish().is_ok());
+    }
+}

@@ -1,0 +1,22 @@
+//! OpenAI's API: completions, chat completions and the model list, in vLLM's dialect.
+
+mod answer;
+mod bounded;
+mod chat;
+mod common;
+mod completion;
+mod defaults;
+mod fields;
+mod generation;
+mod ignored;
+mod logprobs;
+mod models;
+mod prompt;
+mod sampling;
+mod start;
+mod usage;
+
+pub(crate) use chat::chat_completions;
+pub(crate) use completion::completions;
+pub use defaults::{DefaultsError, GenerationDefaults};
+pub(crate) use models::models;

@@ -1,0 +1,62 @@
+//! Token counts, and when a stream tells them.
+
+use serde::{Deserialize, Serialize};
+
+use super::fields::Fields;
+use crate::http::ApiError;
+
+/// Tokens of a request, over all its prompts and choices; each prompt counts once.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+}
+
+impl Usage {
+    pub(super) fn of_prompts(prompt_tokens: usize) -> Self {
+        Self { prompt_tokens, completion_tokens: 0, total_tokens: prompt_tokens }
+    }
+
+    pub(super) fn generated(&mut self, tokens: usize) {
+        self.completion_tokens += tokens;
+        self.total_tokens += tokens;
+    }
+}
+
+/// `stream` with its options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Streaming {
+    /// Whether the answer is a stream of events.
+    pub(super) on: bool,
+    /// Whether an event with the usage comes last.
+    pub(super) include_usage: bool,
+    /// Whether every event carries the usage so far.
+    pub(super) continuous_usage: bool,
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: Option<bool>,
+    #[serde(default)]
+    continuous_usage_stats: Option<bool>,
+}
+
+impl Streaming {
+    /// # Errors
+    /// 400 for options of a stream that was not asked for.
+    pub(super) fn take(fields: &mut Fields<'_>) -> Result<Self, ApiError> {
+        let on = fields.take("stream")?.unwrap_or(false);
+        let Some(options) = fields.take::<StreamOptions>("stream_options")? else {
+            return Ok(Self { on, ..Self::default() });
+        };
+        if !on {
+            let message = "Stream options can only be defined when `stream=True`.";
+            return Err(ApiError::invalid("stream_options", message));
+        }
+        let include_usage = options.include_usage.unwrap_or(false);
+        let continuous_usage = include_usage && options.continuous_usage_stats.unwrap_or(false);
+        Ok(Self { on, include_usage, continuous_usage })
+    }
+}

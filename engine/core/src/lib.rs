@@ -9,3 +9,9 @@ pub mod runner;
 pub mod sampling;
 pub mod scheduler;
 pub mod sequence;
+pub mod testing;
+
+/// `Err` with the message unless `holds`.
+fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(message()) }
+}

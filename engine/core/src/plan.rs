@@ -60,7 +60,8 @@ pub struct BlockCopy {
 pub struct StepPlan {
     /// Number of the step, from 1.
     pub step: u64,
-    /// Rows whose sequences are gone (finished, cancelled or preempted).
+    /// Rows whose sequences are gone (finished, cancelled, preempted or failed). Releasing an empty row does nothing:
+    /// after a step that failed, its releases come again.
     pub released: Vec<Row>,
     /// Rows that get a sequence in this step.
     pub admitted: Vec<Admission>,

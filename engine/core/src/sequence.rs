@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, FinishReason};
+use crate::kv::BlockHash;
 use crate::plan::PositionLogprobs;
 use crate::sampling::SamplingParams;
 
@@ -23,9 +24,14 @@ pub(crate) struct Sequence {
     pub(crate) prompt: Arc<[u32]>,
     pub(crate) generated: Vec<u32>,
     pub(crate) num_computed_tokens: u32,
-    pub(crate) num_cached_tokens: u32,
-    /// Part of a step that is not settled.
-    pub(crate) in_flight: bool,
+    /// Prompt tokens found in the prefix cache at the first admission; `None` before it.
+    pub(crate) num_cached_tokens: Option<u32>,
+    /// Hashes of the leading full blocks of known tokens, as far as they have been needed.
+    pub(crate) block_hashes: Vec<BlockHash>,
+    /// Leading blocks of the table whose content is findable.
+    pub(crate) num_published_blocks: u32,
+    /// Tokens that a step in flight computes; 0 when there is none.
+    pub(crate) num_in_flight_tokens: u32,
     /// To end when its step is settled.
     pub(crate) cancelled: bool,
     max_tokens: u32,
@@ -47,8 +53,10 @@ impl Sequence {
             prompt,
             generated: Vec::new(),
             num_computed_tokens: 0,
-            num_cached_tokens: 0,
-            in_flight: false,
+            num_cached_tokens: None,
+            block_hashes: Vec::new(),
+            num_published_blocks: 0,
+            num_in_flight_tokens: 0,
             cancelled: false,
             max_tokens,
         }
@@ -63,9 +71,24 @@ impl Sequence {
         self.prompt.len() as u32
     }
 
+    /// Whether a step that is not settled computes tokens of this sequence.
+    pub(crate) fn in_flight(&self) -> bool {
+        self.num_in_flight_tokens > 0
+    }
+
     /// Known tokens whose KV is still to be computed.
     pub(crate) fn num_pending_tokens(&self) -> u32 {
         self.num_tokens() - self.num_computed_tokens
+    }
+
+    /// Tokens for which memory is set aside: the prompt and what is likely to be generated.
+    pub(crate) fn num_reserved_tokens(&self) -> usize {
+        self.prompt.len() + (self.max_tokens as usize).min(RESERVED_GENERATED_TOKENS)
+    }
+
+    fn token(&self, position: u32) -> u32 {
+        let position = position as usize;
+        self.prompt.get(position).copied().unwrap_or_else(|| self.generated[position - self.prompt.len()])
     }
 
     /// Appends the tokens at positions `start..start + len` to `out`.
@@ -82,8 +105,8 @@ impl Sequence {
 
     /// Appends a new token; `Some` when it is the last.
     pub(crate) fn push(&mut self, token_id: u32) -> Option<FinishReason> {
-        if self.generated.capacity() == 0 {
-            self.generated.reserve_exact((self.max_tokens as usize).min(RESERVED_GENERATED_TOKENS));
+        if self.generated.is_empty() {
+            self.generated.reserve_exact(self.num_reserved_tokens() - self.prompt.len());
         }
         self.generated.push(token_id);
         if self.sampling.stop_token_ids.contains(&token_id) {
@@ -95,13 +118,39 @@ impl Sequence {
         }
     }
 
+    /// Extends `block_hashes` to at least `num_blocks`, all of which must be full of known tokens.
+    pub(crate) fn hash_blocks(&mut self, num_blocks: u32, block_size: u32, root: BlockHash) {
+        if self.block_hashes.is_empty() {
+            self.block_hashes
+                .reserve_exact((self.num_reserved_tokens() / block_size as usize).max(num_blocks as usize));
+        }
+        for index in self.block_hashes.len() as u32..num_blocks {
+            let parent = self.block_hashes.last().copied().unwrap_or(root);
+            let tokens = (index * block_size..(index + 1) * block_size).map(|position| self.token(position));
+            let hash = parent.child(tokens);
+            self.block_hashes.push(hash);
+        }
+    }
+
+    /// How many leading blocks may come from the prefix cache: full ones, leaving a token to compute; none while
+    /// log-probabilities of the prompt must be computed.
+    pub(crate) fn num_cacheable_blocks(&self, block_size: u32) -> u32 {
+        if self.prompt_logprobs.is_some() { 0 } else { (self.num_tokens() - 1) / block_size }
+    }
+
+    /// The hashes of those blocks, as far as they have been computed.
+    pub(crate) fn cacheable_hashes(&self, block_size: u32) -> &[BlockHash] {
+        let num_blocks = self.num_cacheable_blocks(block_size) as usize;
+        &self.block_hashes[..num_blocks.min(self.block_hashes.len())]
+    }
+
     /// The terminal event.
     pub(crate) fn finished(&self, reason: FinishReason) -> Event {
         Event::Finished {
             reason,
             num_prompt_tokens: self.num_prompt_tokens(),
             num_generated_tokens: self.generated.len() as u32,
-            num_cached_tokens: self.num_cached_tokens,
+            num_cached_tokens: self.num_cached_tokens.unwrap_or(0),
         }
     }
 

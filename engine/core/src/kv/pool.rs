@@ -1,21 +1,41 @@
 //! The pool of KV blocks.
 
-use super::{BlockUsage, FreeOrder};
+use std::collections::{BTreeMap, HashMap};
+
+use super::{BlockHash, BlockUsage, FreeOrder};
+use crate::ensure;
 use crate::plan::BlockId;
 
-/// Free blocks, and how many tables hold each of the others.
+#[derive(Clone, Copy, Debug, Default)]
+struct BlockState {
+    /// Tables that hold the block.
+    num_holders: u32,
+    /// Names the content, when it is complete and findable.
+    hash: Option<BlockHash>,
+    /// Key in `cached` while nobody holds the block and its content is findable.
+    released_at: u64,
+}
+
+/// Every block is in one of three states: free, cached (held by nobody, findable by its hash) or in use.
 #[derive(Debug)]
 pub(super) struct BlockPool {
-    ref_counts: Vec<u32>,
+    blocks: Vec<BlockState>,
     free: Vec<BlockId>,
+    /// Least recently released first.
+    cached: BTreeMap<u64, BlockId>,
+    by_hash: HashMap<BlockHash, BlockId>,
+    num_releases: u64,
     shuffle: Option<u64>,
 }
 
 impl BlockPool {
     pub(super) fn new(num_blocks: u32, order: FreeOrder) -> Self {
         let mut pool = Self {
-            ref_counts: vec![0; num_blocks as usize],
+            blocks: vec![BlockState::default(); num_blocks as usize],
             free: Vec::with_capacity(num_blocks as usize),
+            cached: BTreeMap::new(),
+            by_hash: HashMap::with_capacity(num_blocks as usize),
+            num_releases: 0,
             shuffle: match order {
                 FreeOrder::Ascending => None,
                 FreeOrder::Shuffled(seed) => Some(seed),
@@ -28,24 +48,80 @@ impl BlockPool {
         pool
     }
 
+    /// Blocks that can be taken: free ones, then cached ones.
     pub(super) fn num_available(&self) -> u32 {
-        self.free.len() as u32
+        (self.free.len() + self.cached.len()) as u32
     }
 
-    /// A block for one table.
+    /// A block of unknown content for one table. Cached content is given up only when nothing is free.
     pub(super) fn take(&mut self) -> Option<BlockId> {
-        let block = self.free.pop()?;
-        self.ref_counts[block.0 as usize] = 1;
+        let block = match self.free.pop() {
+            Some(block) => block,
+            None => {
+                let (_, block) = self.cached.pop_first()?;
+                if let Some(hash) = self.state(block).hash.take() {
+                    self.by_hash.remove(&hash);
+                }
+                block
+            }
+        };
+        self.state(block).num_holders = 1;
         Some(block)
+    }
+
+    /// The block with this content, if there is one.
+    pub(super) fn find(&self, hash: &BlockHash) -> Option<BlockId> {
+        self.by_hash.get(hash).copied()
+    }
+
+    /// Whether nobody holds `block`, so that holding it makes one less available.
+    pub(super) fn is_idle(&self, block: BlockId) -> bool {
+        self.blocks[block.0 as usize].num_holders == 0
+    }
+
+    /// One table more holds `block`, which was found by its hash.
+    pub(super) fn hold(&mut self, block: BlockId) {
+        let state = self.state(block);
+        state.num_holders += 1;
+        if state.num_holders == 1 {
+            let key = state.released_at;
+            self.cached.remove(&key);
+        }
     }
 
     /// One table less holds `block`.
     pub(super) fn give_back(&mut self, block: BlockId) {
-        let count = &mut self.ref_counts[block.0 as usize];
-        *count -= 1;
-        if *count == 0 {
+        self.num_releases += 1;
+        let now = self.num_releases;
+        let state = self.state(block);
+        state.num_holders -= 1;
+        if state.num_holders > 0 {
+            return;
+        }
+        if state.hash.is_some() {
+            state.released_at = now;
+            self.cached.insert(now, block);
+        } else {
             self.put_free(block);
         }
+    }
+
+    /// Makes the content of a held block findable, unless another block already offers the same.
+    pub(super) fn publish(&mut self, block: BlockId, hash: BlockHash) {
+        if let std::collections::hash_map::Entry::Vacant(entry) = self.by_hash.entry(hash) {
+            entry.insert(block);
+            self.state(block).hash = Some(hash);
+        }
+    }
+
+    pub(super) fn usage(&self) -> BlockUsage {
+        let (total, free, cached) =
+            (self.blocks.len() as u32, self.free.len() as u32, self.cached.len() as u32);
+        BlockUsage { free, cached, in_use: total - free - cached, total }
+    }
+
+    fn state(&mut self, block: BlockId) -> &mut BlockState {
+        &mut self.blocks[block.0 as usize]
     }
 
     fn put_free(&mut self, block: BlockId) {
@@ -56,10 +132,32 @@ impl BlockPool {
         }
     }
 
-    pub(super) fn usage(&self) -> BlockUsage {
-        let total = self.ref_counts.len() as u32;
-        let free = self.free.len() as u32;
-        BlockUsage { free, cached: 0, in_use: total - free, total }
+    /// Checks the states of all blocks against `num_holders`, counted from the tables.
+    pub(super) fn audit(&self, num_holders: &[u32]) -> Result<(), String> {
+        let mut is_free = vec![false; self.blocks.len()];
+        for block in &self.free {
+            let twice = std::mem::replace(&mut is_free[block.0 as usize], true);
+            ensure(!twice, || format!("block {} is free twice", block.0))?;
+        }
+        for (index, state) in self.blocks.iter().enumerate() {
+            let held = num_holders[index];
+            ensure(state.num_holders == held, || {
+                format!("block {index} is held {held} times and counted wrong")
+            })?;
+            let is_cached = self.cached.get(&state.released_at) == Some(&BlockId(index as u32));
+            let num_states = u32::from(held > 0) + u32::from(is_free[index]) + u32::from(is_cached);
+            ensure(num_states == 1, || format!("block {index} is in {num_states} states at once"))?;
+            let findable = state.hash.is_some_and(|hash| self.find(&hash) == Some(BlockId(index as u32)));
+            ensure(findable == state.hash.is_some(), || format!("block {index} is not found by its hash"))?;
+            ensure(!is_cached || findable, || format!("block {index} is cached and cannot be found"))?;
+        }
+        let num_hashed = self.blocks.iter().filter(|state| state.hash.is_some()).count();
+        ensure(num_hashed == self.by_hash.len(), || "a hash names a block that does not have it".to_owned())?;
+        let usage = self.usage();
+        let num_in_use = num_holders.iter().filter(|&&count| count > 0).count();
+        ensure(usage.in_use as usize == num_in_use, || {
+            format!("{usage:?} with {num_in_use} blocks in tables")
+        })
     }
 }
 

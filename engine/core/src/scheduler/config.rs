@@ -4,7 +4,7 @@ use crate::kv::FreeOrder;
 use crate::runner::RunnerLimits;
 
 /// The scheduler's settings. Where the runner holds less, the runner's limits win.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerConfig {
     /// Most sequences in a step; at least 1.
     pub max_num_seqs: u32,
@@ -14,6 +14,10 @@ pub struct SchedulerConfig {
     pub max_model_len: u32,
     /// Most tokens that one sequence gets in a step; absent: the whole budget.
     pub long_prefill_token_threshold: Option<u32>,
+    /// Whether full blocks are found again by later sequences with the same beginning.
+    pub enable_prefix_caching: bool,
+    /// Names the model in block hashes: whatever changes the KV of equal tokens must change it.
+    pub model_identity: String,
     /// Order in which free blocks are handed out.
     pub free_order: FreeOrder,
 }
@@ -25,6 +29,8 @@ impl Default for SchedulerConfig {
             max_num_batched_tokens: 2048,
             max_model_len: 2048,
             long_prefill_token_threshold: None,
+            enable_prefix_caching: true,
+            model_identity: String::new(),
             free_order: FreeOrder::Ascending,
         }
     }

@@ -7,6 +7,7 @@
 //! The scheduler always makes progress: the oldest sequence may take the blocks of all others, and a sequence that
 //! does not fit the whole pool alone is never admitted.
 
+mod audit;
 mod config;
 mod plan_step;
 mod settle;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 pub use config::{AdmissionError, SchedulerConfig, SequenceLimits};
 
 use crate::event::{Event, FinishReason};
-use crate::kv::{BlockUsage, KvCache};
+use crate::kv::{BlockHash, BlockUsage, KvCache};
 use crate::plan::Row;
 use crate::runner::RunnerLimits;
 use crate::sampling::SamplingParams;
@@ -72,6 +73,8 @@ pub struct Scheduler {
     config: SchedulerConfig,
     limits: SequenceLimits,
     kv: KvCache,
+    /// Parent of the first block of every sequence.
+    root_hash: BlockHash,
     /// Sequences by row.
     rows: Vec<Option<Sequence>>,
     free_rows: Vec<Row>,
@@ -92,8 +95,8 @@ impl Scheduler {
         let num_rows = config.max_num_seqs.min(runner.max_num_seqs).max(1);
         let budget = config.max_num_batched_tokens.min(runner.max_num_batched_tokens).max(1);
         Self {
-            config: SchedulerConfig { max_num_seqs: num_rows, max_num_batched_tokens: budget, ..config },
             limits,
+            root_hash: BlockHash::root(&config.model_identity),
             kv: KvCache::new(runner.block_size, runner.num_blocks, num_rows, config.free_order),
             rows: (0..num_rows).map(|_| None).collect(),
             free_rows: (0..num_rows).rev().map(Row).collect(),
@@ -102,6 +105,7 @@ impl Scheduler {
             released: Vec::new(),
             row_of: HashMap::new(),
             counters: SchedulerStats { block_size: runner.block_size, ..SchedulerStats::default() },
+            config: SchedulerConfig { max_num_seqs: num_rows, max_num_batched_tokens: budget, ..config },
         }
     }
 
@@ -126,7 +130,7 @@ impl Scheduler {
             updates.push(Update { id, event: sequence.finished(FinishReason::Abort) });
         } else if let Some(&row) = self.row_of.get(&id) {
             let sequence = self.sequence_mut(row);
-            if sequence.in_flight {
+            if sequence.in_flight() {
                 sequence.cancelled = true;
             } else {
                 self.finish(row, FinishReason::Abort, updates);

@@ -13,10 +13,8 @@ impl Scheduler {
         plan.clear();
         self.running.retain(|row| self.rows[row.0 as usize].is_some());
         let mut budget = self.config.max_num_batched_tokens;
-        let preemptions = self.counters.preemptions;
-        let promised = self.plan_running(plan, &mut budget);
-        // Blocks just taken from one sequence are not for a newcomer.
-        if self.counters.preemptions == preemptions {
+        // Where those that run lack blocks, there are none for a newcomer.
+        if let Some(promised) = self.plan_running(plan, &mut budget) {
             self.plan_waiting(plan, &mut budget, promised);
         }
         if plan.sequences.is_empty() {
@@ -29,23 +27,27 @@ impl Scheduler {
     }
 
     /// Plans for the sequences that run, oldest first. Returns how many blocks they still lack for tokens that are
-    /// known but did not fit this step's budget.
-    fn plan_running(&mut self, plan: &mut StepPlan, budget: &mut u32) -> u32 {
-        let mut promised = 0;
+    /// known but did not fit this step's budget; `None` when blocks ran out.
+    fn plan_running(&mut self, plan: &mut StepPlan, budget: &mut u32) -> Option<u32> {
+        let mut promised = Some(0);
         let mut index = 0;
         while let Some(&row) = self.running.get(index) {
-            index += 1;
             let sequence = self.sequence(row);
-            if !sequence.in_flight && *budget > 0 {
+            if !sequence.in_flight() && *budget > 0 {
                 let num_tokens = self.share(sequence, *budget);
                 let num_missing = self.kv.num_missing(row, sequence.num_computed_tokens + num_tokens);
-                if !self.make_room(num_missing, index - 1) {
-                    continue;
+                if num_missing > self.kv.num_available() {
+                    promised = None;
+                    if !self.make_room(num_missing, index) {
+                        break;
+                    }
                 }
-                self.plan_sequence(row, num_tokens, plan);
+                self.plan_sequence(row, num_tokens, 0, plan);
                 *budget -= num_tokens;
             }
-            promised += self.kv.num_missing(row, self.sequence(row).num_tokens());
+            let num_lacking = self.kv.num_missing(row, self.sequence(row).num_tokens());
+            promised = promised.map(|sum| sum + num_lacking);
+            index += 1;
         }
         promised
     }
@@ -53,23 +55,34 @@ impl Scheduler {
     /// Admits sequences in order of arrival, while rows, budget and blocks for their whole known length last.
     fn plan_waiting(&mut self, plan: &mut StepPlan, budget: &mut u32, mut promised: u32) {
         while *budget > 0 && !self.free_rows.is_empty() {
-            let Some(first) = self.waiting.first_entry() else { break };
-            let num_needed = first.get().num_tokens().div_ceil(self.limits.block_size);
+            let Some(mut first) = self.waiting.first_entry() else { break };
+            let sequence = first.get_mut();
+            let block_size = self.limits.block_size;
+            if self.config.enable_prefix_caching {
+                let num_cacheable = sequence.num_cacheable_blocks(block_size);
+                sequence.hash_blocks(num_cacheable, block_size, self.root_hash);
+            }
+            // Blocks that others use already cost nothing.
+            let prefix = self.kv.find_prefix(sequence.cacheable_hashes(block_size));
+            let num_shared = prefix.filter(|&block| !self.kv.is_idle(block)).count() as u32;
+            let num_needed = sequence.num_tokens().div_ceil(block_size) - num_shared;
             // One block more for each that runs: a newcomer must not cost them theirs right away.
             let headroom = self.running.len() as u32;
             if num_needed + promised + headroom > self.kv.num_available() {
                 break;
             }
             let sequence = first.remove();
-            let row = self.admit(sequence, plan);
+            let (row, num_adopted) = self.admit(sequence, plan);
             let num_tokens = self.share(self.sequence(row), *budget);
-            self.plan_sequence(row, num_tokens, plan);
+            self.plan_sequence(row, num_tokens, num_adopted, plan);
             *budget -= num_tokens;
             promised += self.kv.num_missing(row, self.sequence(row).num_tokens());
         }
     }
 
-    fn admit(&mut self, sequence: Sequence, plan: &mut StepPlan) -> Row {
+    /// Puts a sequence into a free row, with what the prefix cache has of it. Returns the row and how many blocks
+    /// those are.
+    fn admit(&mut self, mut sequence: Sequence, plan: &mut StepPlan) -> (Row, u32) {
         let row = self.free_rows.pop().expect("the caller checks that a row is free");
         self.counters.waiting_tokens -= sequence.prompt.len();
         plan.admitted.push(Admission {
@@ -77,11 +90,18 @@ impl Scheduler {
             sampling: sequence.admission_sampling(),
             num_prompt_tokens: sequence.num_prompt_tokens(),
         });
+        let block_size = self.limits.block_size;
+        self.kv.reserve(row, sequence.num_reserved_tokens());
+        let num_adopted =
+            self.kv.adopt_prefix(row, sequence.cacheable_hashes(block_size), &mut plan.new_blocks);
+        sequence.num_computed_tokens = num_adopted * block_size;
+        sequence.num_published_blocks = num_adopted;
+        sequence.num_cached_tokens.get_or_insert(sequence.num_computed_tokens);
         self.row_of.insert(sequence.id, row);
         let place = self.running.partition_point(|&other| self.sequence(other).id < sequence.id);
         self.running.insert(place, row);
         self.rows[row.0 as usize] = Some(sequence);
-        row
+        (row, num_adopted)
     }
 
     /// How many of a sequence's pending tokens go into this step.
@@ -90,13 +110,15 @@ impl Scheduler {
         sequence.num_pending_tokens().min(limit).min(budget)
     }
 
-    fn plan_sequence(&mut self, row: Row, num_tokens: u32, plan: &mut StepPlan) {
+    /// Adds a sequence's share to the plan. `num_adopted` blocks of its are in the plan already.
+    fn plan_sequence(&mut self, row: Row, num_tokens: u32, num_adopted: u32, plan: &mut StepPlan) {
         let sequence = self.rows[row.0 as usize].as_mut().expect("only occupied rows are planned");
         let position = sequence.num_computed_tokens;
-        let num_new_blocks = self.kv.num_missing(row, position + num_tokens);
-        self.kv.grow(row, num_new_blocks, &mut plan.new_blocks);
+        let num_missing = self.kv.num_missing(row, position + num_tokens);
+        self.kv.grow(row, num_missing, &mut plan.new_blocks);
+        let num_new_blocks = num_adopted + num_missing;
         sequence.copy_tokens(position, num_tokens, &mut plan.token_ids);
-        sequence.in_flight = true;
+        sequence.num_in_flight_tokens = num_tokens;
         let samples = num_tokens == sequence.num_pending_tokens();
         let next_prompt_token = sequence.next_prompt_token(position + num_tokens);
         plan.sequences.push(SequencePlan {
@@ -110,11 +132,12 @@ impl Scheduler {
     }
 
     /// Frees blocks until `num_blocks` are available, by preempting the latest arrivals down to `self.running[index]`
-    /// itself. `false` when that one had to go too, or when what is left is in flight and must be waited for.
+    /// itself. `false` when that one had to go too, or when what is left is in flight and must be waited for; no later
+    /// one can run then either.
     fn make_room(&mut self, num_blocks: u32, index: usize) -> bool {
         while self.kv.num_available() < num_blocks {
             let Some(victim) =
-                (index..self.running.len()).rev().find(|&i| !self.sequence(self.running[i]).in_flight)
+                (index..self.running.len()).rev().find(|&i| !self.sequence(self.running[i]).in_flight())
             else {
                 return false;
             };
@@ -131,6 +154,7 @@ impl Scheduler {
     fn preempt(&mut self, row: Row) {
         let mut sequence = self.vacate(row);
         sequence.num_computed_tokens = 0;
+        sequence.num_published_blocks = 0;
         self.counters.preemptions += 1;
         self.wait(sequence);
     }

@@ -20,8 +20,8 @@ impl Scheduler {
 
     /// Ends the sequences of a step that could not be run.
     pub fn fail(&mut self, plan: &StepPlan, reason: &str, updates: &mut Vec<Update>) {
-        // The runner may not have come as far as these.
-        self.released.extend_from_slice(&plan.released);
+        // The runner may not have come as far as these; releasing an empty row does nothing.
+        self.released.extend(plan.released.iter().filter(|row| self.rows[row.0 as usize].is_none()));
         for planned in &plan.sequences {
             self.fail_sequence(planned.row, reason.to_owned(), updates);
         }
@@ -41,11 +41,13 @@ impl Scheduler {
         let row = planned.row;
         let sequence = self.sequence_mut(row);
         let id = sequence.id;
-        sequence.in_flight = false;
+        sequence.num_in_flight_tokens = 0;
         if sequence.cancelled {
             return self.finish(row, FinishReason::Abort, updates);
         }
         sequence.num_computed_tokens += planned.num_tokens;
+        self.publish_full_blocks(row);
+        let sequence = self.sequence_mut(row);
         if let Some(logprobs) =
             sequence.collect_prompt_logprobs(planned.position, &mut result.prompt_logprobs)
         {
@@ -74,6 +76,23 @@ impl Scheduler {
         self.counters.prompt_tokens += if first { num_prompt_tokens } else { 0 };
         if let Some(reason) = finish {
             self.finish(row, reason, updates);
+        }
+    }
+
+    /// Lets later sequences find the blocks of `row` that this step completed.
+    fn publish_full_blocks(&mut self, row: Row) {
+        if !self.config.enable_prefix_caching {
+            return;
+        }
+        let block_size = self.limits.block_size;
+        let sequence = self.rows[row.0 as usize].as_mut().expect("only occupied rows are settled");
+        let num_full = sequence.num_computed_tokens / block_size;
+        if num_full > sequence.num_published_blocks {
+            sequence.hash_blocks(num_full, block_size, self.root_hash);
+            for index in sequence.num_published_blocks..num_full {
+                self.kv.publish(row, index, sequence.block_hashes[index as usize]);
+            }
+            sequence.num_published_blocks = num_full;
         }
     }
 }

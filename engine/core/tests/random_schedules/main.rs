@@ -1,0 +1,29 @@
+//! Random arrivals, cancellations, failures and pool sizes: after every operation the bookkeeping agrees with
+//! itself, every sequence ends in exactly one terminal event, and its tokens are those it would get alone.
+//!
+//! `REGATTA_SOAK_CASES` sets the number of cases; proptest prints the seed of a failing one.
+
+mod operations;
+mod world;
+
+use operations::{Operation, Scenario, scenario};
+use proptest::prelude::*;
+use world::World;
+
+fn config() -> ProptestConfig {
+    let cases = std::env::var("REGATTA_SOAK_CASES").ok().map(|text| text.parse().expect("a number of cases"));
+    ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(cases.unwrap_or(512)) }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn any_schedule_keeps_the_books_and_gives_every_sequence_its_own_tokens(scenario in scenario()) {
+        let mut world = World::new(&scenario);
+        for operation in &scenario.operations {
+            world.apply(operation);
+        }
+        world.finish();
+    }
+}

@@ -1,0 +1,205 @@
+//! A scheduler, a fake runner, and what is known about each sequence.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use regatta_core::event::{Event, FinishReason};
+use regatta_core::plan::{PositionLogprobs, StepOutput, StepPlan};
+use regatta_core::runner::{ModelRunner, RunnerLimits, Ticket};
+use regatta_core::sampling::SamplingParams;
+use regatta_core::scheduler::{NewSequence, Scheduler, SchedulerConfig, Update};
+use regatta_core::sequence::SequenceId;
+use regatta_core::testing::{FakeRunner, Reply};
+
+use crate::{Operation, Scenario};
+
+/// What has been heard of a sequence.
+struct Heard {
+    prompt: Arc<[u32]>,
+    sampling: Arc<SamplingParams>,
+    token_ids: Vec<u32>,
+    logprobs: Vec<PositionLogprobs>,
+    prompt_logprobs: Option<Vec<PositionLogprobs>>,
+    cancelled: bool,
+    ended: bool,
+}
+
+pub(crate) struct World {
+    scheduler: Scheduler,
+    runner: FakeRunner,
+    reply: Reply,
+    limits: RunnerLimits,
+    max_model_len: u32,
+    in_flight: VecDeque<(StepPlan, Ticket)>,
+    sequences: BTreeMap<SequenceId, Heard>,
+    updates: Vec<Update>,
+    num_steps: u64,
+    /// The oldest sequence advances in every step, so there can be no more steps than tokens.
+    max_steps: u64,
+}
+
+impl World {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let limits = RunnerLimits {
+            block_size: scenario.block_size,
+            num_blocks: scenario.num_blocks,
+            max_num_seqs: scenario.num_rows,
+            max_num_batched_tokens: scenario.budget,
+            max_in_flight: scenario.max_in_flight,
+        };
+        let config = SchedulerConfig {
+            max_model_len: scenario.max_model_len,
+            long_prefill_token_threshold: scenario.threshold,
+            free_order: scenario.free_order,
+            enable_prefix_caching: scenario.prefix_caching,
+            ..SchedulerConfig::default()
+        };
+        let reply = Reply::Hash { vocab_size: scenario.vocab_size };
+        Self {
+            scheduler: Scheduler::new(config, limits),
+            runner: FakeRunner::new(limits, reply),
+            reply,
+            limits,
+            max_model_len: scenario.max_model_len,
+            in_flight: VecDeque::new(),
+            sequences: BTreeMap::new(),
+            updates: Vec::new(),
+            num_steps: 0,
+            max_steps: 0,
+        }
+    }
+
+    pub(crate) fn apply(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Arrive { shared, own, own_seed, sampling } => {
+                let prompt = (0..*shared).chain((0..*own).map(|i| 1000 * (own_seed + 1) + i)).collect();
+                self.arrive(prompt, sampling.clone());
+            }
+            Operation::Cancel(index) if !self.sequences.is_empty() => {
+                let id = SequenceId(index.index(self.sequences.len()) as u64);
+                self.heard(id).cancelled = true;
+                self.scheduler.cancel(id, &mut self.updates);
+            }
+            Operation::Cancel(_) => {}
+            Operation::Step => self.step(),
+            Operation::Steps(count) => (0..*count).for_each(|_| self.step()),
+            Operation::FailStep => self.fail_step(),
+        }
+        self.check();
+    }
+
+    /// Runs until nothing is left to do.
+    pub(crate) fn finish(&mut self) {
+        while self.scheduler.has_work() || !self.in_flight.is_empty() {
+            self.step();
+            self.check();
+        }
+        let stats = self.scheduler.stats();
+        assert_eq!(stats.blocks.in_use, 0, "blocks in use when idle");
+        assert_eq!((stats.running, stats.waiting, stats.waiting_tokens), (0, 0, 0));
+        assert!(self.sequences.values().all(|s| s.ended), "a sequence without a terminal event");
+    }
+
+    fn heard(&mut self, id: SequenceId) -> &mut Heard {
+        self.sequences.get_mut(&id).expect("only known sequences are named")
+    }
+
+    fn arrive(&mut self, prompt: Vec<u32>, sampling: SamplingParams) {
+        let id = SequenceId(self.sequences.len() as u64);
+        let (prompt, sampling): (Arc<[u32]>, _) = (prompt.into(), Arc::new(sampling));
+        let new = NewSequence { id, prompt: Arc::clone(&prompt), sampling: Arc::clone(&sampling) };
+        if self.scheduler.add(new).is_err() {
+            let room = (self.max_model_len as usize).saturating_sub(prompt.len());
+            let num_tokens = prompt.len() + (sampling.max_tokens as usize).min(room) - 1;
+            let fits =
+                num_tokens.div_ceil(self.limits.block_size as usize) <= self.limits.num_blocks as usize;
+            assert!(prompt.is_empty() || room == 0 || !fits, "a sequence that fits was refused");
+            return;
+        }
+        self.max_steps += prompt.len() as u64 + u64::from(sampling.max_tokens);
+        let heard = Heard {
+            prompt,
+            sampling,
+            token_ids: Vec::new(),
+            logprobs: Vec::new(),
+            prompt_logprobs: None,
+            cancelled: false,
+            ended: false,
+        };
+        self.sequences.insert(id, heard);
+    }
+
+    fn step(&mut self) {
+        let mut plan = StepPlan::default();
+        let may_submit = self.in_flight.len() < self.limits.max_in_flight as usize;
+        if may_submit && self.scheduler.schedule(&mut plan) {
+            // The runner checks the plan: budget, rows, tokens and blocks.
+            let ticket = self.runner.submit(&plan).expect("the fake runner fails by panic only");
+            self.in_flight.push_back((plan, ticket));
+            self.num_steps += 1;
+            assert!(self.num_steps <= self.max_steps, "more steps than tokens: no progress");
+        } else if let Some((plan, ticket)) = self.in_flight.pop_front() {
+            let mut output = StepOutput::default();
+            self.runner.collect(ticket, &mut output).expect("the fake runner fails by panic only");
+            self.scheduler.settle(&plan, &mut output, &mut self.updates);
+        } else {
+            assert!(!self.scheduler.has_work(), "nothing is scheduled while sequences wait");
+        }
+    }
+
+    fn fail_step(&mut self) {
+        if let Some((plan, ticket)) = self.in_flight.pop_front() {
+            self.runner
+                .collect(ticket, &mut StepOutput::default())
+                .expect("the fake runner fails by panic only");
+            self.scheduler.fail(&plan, "on purpose", &mut self.updates);
+        }
+    }
+
+    fn check(&mut self) {
+        for Update { id, event } in std::mem::take(&mut self.updates) {
+            self.hear(id, event);
+        }
+        self.scheduler.audit().unwrap();
+        let usage = self.scheduler.stats().blocks;
+        assert_eq!(usage.free + usage.cached + usage.in_use, usage.total, "{usage:?}");
+    }
+
+    fn hear(&mut self, id: SequenceId, event: Event) {
+        let heard = self.sequences.get_mut(&id).expect("events name known sequences");
+        assert!(!heard.ended, "{event:?} after the terminal event of {id:?}");
+        heard.ended = event.is_terminal();
+        match event {
+            Event::Token { token_id, logprobs } => {
+                heard.token_ids.push(token_id);
+                heard.logprobs.extend(logprobs);
+            }
+            Event::PromptLogprobs(logprobs) => {
+                assert!(heard.token_ids.is_empty(), "prompt log-probabilities after a token");
+                assert!(heard.prompt_logprobs.replace(logprobs).is_none(), "prompt log-probabilities twice");
+            }
+            Event::Finished { reason, num_prompt_tokens, num_generated_tokens, num_cached_tokens } => {
+                assert_eq!(num_prompt_tokens as usize, heard.prompt.len());
+                assert_eq!(num_generated_tokens as usize, heard.token_ids.len());
+                assert!(num_cached_tokens < num_prompt_tokens, "a token must be computed");
+                self.compare(id, reason);
+            }
+            Event::Failed { .. } => {}
+        }
+    }
+
+    fn compare(&self, id: SequenceId, reason: FinishReason) {
+        let heard = &self.sequences[&id];
+        let expected = self.reply.expected(&heard.prompt, &heard.sampling, self.max_model_len);
+        if reason == FinishReason::Abort {
+            assert!(heard.cancelled, "aborted without a reason");
+            assert!(expected.token_ids.starts_with(&heard.token_ids), "other tokens than alone");
+            return;
+        }
+        assert_eq!(heard.token_ids, expected.token_ids, "other tokens than alone");
+        assert_eq!(heard.logprobs, expected.logprobs);
+        assert_eq!(heard.prompt_logprobs.clone().unwrap_or_default(), expected.prompt_logprobs);
+        assert_eq!(heard.prompt_logprobs.is_some(), heard.sampling.prompt_logprobs.is_some());
+        assert_eq!(reason, expected.reason);
+    }
+}

@@ -4,6 +4,8 @@
 //! *row-independent*: a row of the result depends on nothing but that row's inputs, bit for bit, whatever else is in
 //! the batch and however many threads run. Shapes are the caller's duty and are asserted.
 
+pub mod cpu;
+
 use crate::weights::WeightView;
 
 /// A weight or setting that this backend cannot take.

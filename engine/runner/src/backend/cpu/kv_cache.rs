@@ -1,0 +1,177 @@
+//! The KV cache's memory.
+//!
+//! Keys lie with 16 positions side by side, so that a vector lane is a position and scores need no sum across lanes;
+//! values lie by position, so that a lane is an element of the head:
+//!
+//! ```text
+//!  [layer][block][kv head] | keys: [group of 16 positions][head_dim][16] | values: [block_size][head_dim, padded to 16] |
+//! ```
+//!
+//! A block size that is no multiple of 16 leaves lanes of its last group unused. All that is stored is finite, so an
+//! unused or masked place, which counts with weight 0, never spoils a sum.
+
+use bytemuck::Pod;
+use half::f16;
+
+use super::memory::{Memory, Shared};
+use crate::backend::{BackendError, KvShape, KvType};
+
+/// Positions that lie side by side.
+pub(super) const GROUP: usize = 16;
+/// Largest head: kernels keep a tile of them on the stack.
+pub(super) const MAX_HEAD_DIM: usize = 256;
+
+/// Keys and values of all layers.
+pub struct CpuKvCache {
+    pub(super) layout: KvLayout,
+    memory: Memory,
+}
+
+/// Offsets within the cache, in elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KvLayout {
+    pub(super) shape: KvShape,
+    /// `head_dim` padded to whole vectors.
+    pub(super) padded_dim: usize,
+    /// Groups of a block.
+    pub(super) groups: usize,
+}
+
+impl KvLayout {
+    fn new(shape: KvShape) -> Self {
+        let groups = shape.block_size.div_ceil(GROUP);
+        Self { shape, padded_dim: shape.head_dim.next_multiple_of(GROUP), groups }
+    }
+
+    /// Elements of the keys of one head in a block.
+    pub(super) fn keys_len(self) -> usize {
+        self.groups * self.shape.head_dim * GROUP
+    }
+
+    /// Elements of keys and values of one head in a block.
+    pub(super) fn head_len(self) -> usize {
+        self.keys_len() + self.shape.block_size * self.padded_dim
+    }
+
+    fn layer_len(self) -> usize {
+        self.shape.num_blocks * self.shape.kv_heads * self.head_len()
+    }
+
+    /// Where the keys of a head in a block of a layer start.
+    pub(super) fn head_start(self, block: usize, head: usize) -> usize {
+        (block * self.shape.kv_heads + head) * self.head_len()
+    }
+
+    /// Positions in group `group` of a block.
+    pub(super) fn group_len(self, group: usize) -> usize {
+        (self.shape.block_size - group * GROUP).min(GROUP)
+    }
+}
+
+/// An element of the cache.
+pub(super) trait KvElement: Pod + Send + Sync {
+    /// Its bits, as near as it comes, finite.
+    fn from_f32(x: f32) -> Self;
+}
+
+impl KvElement for f32 {
+    fn from_f32(x: f32) -> f32 {
+        if x.is_nan() { 0.0 } else { x.clamp(f32::MIN, f32::MAX) }
+    }
+}
+
+/// IEEE half, as bits.
+impl KvElement for u16 {
+    fn from_f32(x: f32) -> u16 {
+        let most = f16::MAX.to_f32();
+        f16::from_f32(if x.is_nan() { 0.0 } else { x.clamp(-most, most) }).to_bits()
+    }
+}
+
+impl CpuKvCache {
+    /// A zeroed cache.
+    pub(super) fn new(shape: KvShape) -> Result<Self, BackendError> {
+        if shape.head_dim == 0 || shape.head_dim > MAX_HEAD_DIM || shape.block_size == 0 {
+            return Err(BackendError::Unsupported {
+                name: "kv cache".to_owned(),
+                reason: format!(
+                    "heads of {} elements in blocks of {} tokens: use heads of 1 to {MAX_HEAD_DIM} and blocks of at least 1",
+                    shape.head_dim, shape.block_size
+                ),
+            });
+        }
+        let layout = KvLayout::new(shape);
+        let size = match shape.ty {
+            KvType::F16 => 2,
+            KvType::F32 => 4,
+        };
+        let bytes = [shape.layers, shape.num_blocks, shape.kv_heads, layout.head_len(), size]
+            .iter()
+            .try_fold(1usize, |product, &n| product.checked_mul(n))
+            .ok_or(BackendError::OutOfMemory { what: "the KV cache".to_owned(), bytes: usize::MAX })?;
+        Ok(Self { layout, memory: Memory::zeroed("the KV cache", bytes)? })
+    }
+
+    /// One layer's elements.
+    pub(super) fn layer<E: KvElement>(&self, layer: usize) -> &[E] {
+        let len = self.layout.layer_len();
+        &self.elements()[layer * len..(layer + 1) * len]
+    }
+
+    /// One layer's elements.
+    pub(super) fn layer_mut<E: KvElement>(&mut self, layer: usize) -> &mut [E] {
+        let (len, total) = (self.layout.layer_len(), self.layout.layer_len() * self.layout.shape.layers);
+        let elements: &mut [E] = bytemuck::cast_slice_mut(&mut self.memory[..total * size_of::<E>()]);
+        &mut elements[layer * len..(layer + 1) * len]
+    }
+
+    fn elements<E: KvElement>(&self) -> &[E] {
+        let total = self.layout.layer_len() * self.layout.shape.layers;
+        bytemuck::cast_slice(&self.memory[..total * size_of::<E>()])
+    }
+
+    /// Copies whole blocks in every layer, one after the other.
+    pub(super) fn copy_blocks(&mut self, copies: &[(u32, u32)]) {
+        let layers = self.layout.shape.layers;
+        let block_bytes = self.memory_bytes() / (layers * self.layout.shape.num_blocks).max(1);
+        let layer_bytes = block_bytes * self.layout.shape.num_blocks;
+        for &(from, to) in copies {
+            let (from, to) = (from as usize, to as usize);
+            assert!(from.max(to) < self.layout.shape.num_blocks, "copy of block {from} to {to}");
+            for layer in 0..layers {
+                let start = layer * layer_bytes + from * block_bytes;
+                let end = layer * layer_bytes + to * block_bytes;
+                self.memory.copy_within(start..start + block_bytes, end);
+            }
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let size = if self.layout.shape.ty == KvType::F16 { 2 } else { 4 };
+        self.layout.layer_len() * self.layout.shape.layers * size
+    }
+}
+
+/// Writes one head's key and value at a position of a block.
+///
+/// # Safety
+/// No other thread touches this head's part of the layer.
+pub(super) unsafe fn store_head<E: KvElement>(
+    layer: Shared<'_, E>,
+    layout: KvLayout,
+    (block, head, slot): (usize, usize, usize),
+    key: &[f32],
+    value: &[f32],
+) {
+    let start = layout.head_start(block, head);
+    // SAFETY: exclusive by the caller's contract.
+    let elements = unsafe { layer.part(start..start + layout.head_len()) };
+    let (keys, values) = elements.split_at_mut(layout.keys_len());
+    let group = &mut keys[slot / GROUP * layout.shape.head_dim * GROUP..];
+    for (d, &key) in key.iter().enumerate() {
+        group[d * GROUP + slot % GROUP] = E::from_f32(key);
+    }
+    for (place, &value) in values[slot * layout.padded_dim..].iter_mut().zip(value) {
+        *place = E::from_f32(value);
+    }
+}

@@ -1,0 +1,296 @@
+//! Matrix products: `out = x * w^T` over panels of 16 output features and tiles of up to 16 rows.
+//!
+//! A result is always the same chain of operations over the blocks of input features, in order, whatever tile it is
+//! computed in: a row gives the same bits alone and in any batch, on any number of threads.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::activations::{Dense, Quantized, TileShape};
+use super::formats::{BlockFormat, Q6K, Q40, Q41, Q80, RowBlock};
+use super::isa::Isa;
+use super::matrix::{BLOCK, CpuMatrix, PANEL, Part};
+use super::memory::Shared;
+use super::simd::{Kernel, Simd};
+use super::threads::Pool;
+use crate::weights::WeightType;
+
+/// Activations as the kernels want them; kept for its memory.
+#[derive(Default)]
+pub(super) struct Scratch {
+    quantized: Quantized,
+    dense: Dense,
+}
+
+/// Bytes of weights that one item reads, about: small enough to share out evenly, large enough to be worth a claim.
+const ITEM_BYTES: usize = 32 << 10;
+/// Tiles of rows that one item takes through its panels: their activations stay in the second-level cache.
+const ITEM_TILES: usize = 16;
+
+/// `out[rows, w.rows] = x[rows, w.columns] * w^T`.
+pub(super) fn matmul(
+    isa: Isa,
+    pool: &Pool,
+    scratch: &mut Scratch,
+    x: &[f32],
+    rows: usize,
+    w: &CpuMatrix,
+    out: &mut [f32],
+) {
+    assert_eq!(x.len(), rows * w.columns);
+    assert_eq!(out.len(), rows * w.rows);
+    if rows == 0 {
+        return;
+    }
+    let mut quantized_for = None;
+    let out = Output { values: Shared::new(out), width: w.rows };
+    for part in &w.parts {
+        let dense = matches!(part.ty, WeightType::F32 | WeightType::F16 | WeightType::BF16);
+        if dense {
+            scratch.dense.fill(pool, x, rows);
+        } else if quantized_for != Some(part.ty) {
+            scratch.quantized.fill(isa, pool, x, rows, part.ty);
+            quantized_for = Some(part.ty);
+        }
+        let shape = if dense { scratch.dense.shape() } else { scratch.quantized.shape() };
+        for_each_item(pool, part, shape, |panels, tiles| match part.ty {
+            WeightType::Q4_0 => isa.run(Blocks::<Q40>::new(&scratch.quantized, part, out, panels, tiles)),
+            WeightType::Q4_1 => isa.run(Blocks::<Q41>::new(&scratch.quantized, part, out, panels, tiles)),
+            WeightType::Q8_0 => isa.run(Blocks::<Q80>::new(&scratch.quantized, part, out, panels, tiles)),
+            WeightType::Q6_K => isa.run(Blocks::<Q6K>::new(&scratch.quantized, part, out, panels, tiles)),
+            WeightType::F32 | WeightType::F16 | WeightType::BF16 => {
+                isa.run(Floats { x: &scratch.dense, w: part, out, panels, tiles });
+            }
+        });
+    }
+}
+
+/// Cuts a product into items: ranges of panels times ranges of tiles.
+fn for_each_item(
+    pool: &Pool,
+    part: &Part,
+    shape: TileShape,
+    run: impl Fn(Range<usize>, Range<usize>) + Sync,
+) {
+    let panels_per_item = (ITEM_BYTES / part.panel_bytes().max(1)).max(1);
+    let (panels, tiles) = (part.num_panels(), shape.num_tiles());
+    let columns = panels.div_ceil(panels_per_item);
+    pool.run(columns * tiles.div_ceil(ITEM_TILES), &|item| {
+        let (column, row) = (item % columns, item / columns);
+        run(
+            column * panels_per_item..panels.min((column + 1) * panels_per_item),
+            row * ITEM_TILES..tiles.min((row + 1) * ITEM_TILES),
+        );
+    });
+}
+
+/// The results, `width` to a row.
+#[derive(Clone, Copy)]
+struct Output<'a> {
+    values: Shared<'a, f32>,
+    width: usize,
+}
+
+impl Output<'_> {
+    /// Stores the lanes that are real features of `part`: `feature` is the first, within the part.
+    ///
+    /// # Safety
+    /// No other thread touches these results.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(self, s: S, row: usize, part: &Part, feature: usize, x: S::F) {
+        let lanes = part.rows.saturating_sub(feature).min(S::LANES);
+        if lanes == 0 {
+            return;
+        }
+        let at = row * self.width + part.first_row + feature;
+        // SAFETY: exclusive by the caller's contract.
+        let target = unsafe { self.values.part(at..at + lanes) };
+        if lanes == S::LANES {
+            // SAFETY: `target` has as many floats.
+            unsafe { s.store(target.as_mut_ptr(), x) };
+        } else {
+            let mut all = [0.0; PANEL];
+            // SAFETY: a vector has at most 16 lanes.
+            unsafe { s.store(all.as_mut_ptr(), x) };
+            target.copy_from_slice(&all[..lanes]);
+        }
+    }
+}
+
+/// Runs `$tile::<M>(first row of the tile part)` over `$rows` rows with the largest `M` that fits each time.
+macro_rules! for_row_groups {
+    ($S:ident, $rows:expr, |$r:ident, $M:ident| $body:expr) => {{
+        let rows = $rows;
+        let mut $r = 0;
+        while $r < rows {
+            match rows - $r {
+                16.. if $S::TILE >= 16 => for_row_groups!(@one 16, $r, $M, $body),
+                8.. if $S::TILE >= 8 => for_row_groups!(@one 8, $r, $M, $body),
+                4.. => for_row_groups!(@one 4, $r, $M, $body),
+                2.. => for_row_groups!(@one 2, $r, $M, $body),
+                _ => for_row_groups!(@one 1, $r, $M, $body),
+            }
+        }
+    }};
+    (@one $n:literal, $r:ident, $M:ident, $body:expr) => {{
+        const $M: usize = $n;
+        $body;
+        $r += $M;
+    }};
+}
+
+/// A product with block-quantised weights.
+struct Blocks<'a, Q> {
+    x: &'a Quantized,
+    w: &'a Part,
+    out: Output<'a>,
+    panels: Range<usize>,
+    tiles: Range<usize>,
+    _format: PhantomData<Q>,
+}
+
+impl<'a, Q: BlockFormat> Blocks<'a, Q> {
+    fn new(
+        x: &'a Quantized,
+        w: &'a Part,
+        out: Output<'a>,
+        panels: Range<usize>,
+        tiles: Range<usize>,
+    ) -> Self {
+        assert!(w.ty == Q::TYPE && x.shape().columns == w.columns);
+        assert!(panels.end <= w.num_panels() && tiles.end <= x.shape().num_tiles());
+        Self { x, w, out, panels, tiles, _format: PhantomData }
+    }
+}
+
+impl<Q: BlockFormat> Kernel for Blocks<'_, Q> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let shape = self.x.shape();
+        let blocks = shape.blocks();
+        for panel in self.panels.clone() {
+            let quants = self.w.panels[panel * self.w.panel_bytes()..][..self.w.panel_bytes()].as_ptr();
+            for tile in self.tiles.clone() {
+                let rows = shape.tile_rows(tile);
+                let slot = tile * blocks * shape.tile;
+                for lane in (0..PANEL).step_by(S::LANES) {
+                    for_row_groups!(S, rows.len(), |r, M| {
+                        let x = TileRows {
+                            quants: self.x.quants[(slot + r) * BLOCK..].as_ptr(),
+                            scales: self.x.scales[slot + r..].as_ptr(),
+                            sums: self.x.sums[2 * slot + r..].as_ptr(),
+                            height: shape.tile,
+                        };
+                        // SAFETY: panel and tile are within bounds, checked in `new` and by the slicing above; the
+                        // results of an item are its own.
+                        unsafe {
+                            let sums: [S::F; M] = block_tile::<S, Q, M>(s, quants, blocks, lane, x);
+                            for (i, sum) in sums.into_iter().enumerate() {
+                                let feature = panel * PANEL + lane;
+                                self.out.store(s, rows.start + r + i, self.w, feature, sum);
+                            }
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Some rows of a tile, from its first block on.
+#[derive(Clone, Copy)]
+struct TileRows {
+    quants: *const i8,
+    scales: *const f32,
+    sums: *const i32,
+    /// Rows of the whole tile: the distance from block to block.
+    height: usize,
+}
+
+/// `M` rows times `LANES` features.
+///
+/// # Safety
+/// `panel` points to a panel of `blocks` blocks; `x` to at least `M` rows of a tile with as many.
+#[inline(always)]
+unsafe fn block_tile<S: Simd, Q: BlockFormat, const M: usize>(
+    s: S,
+    panel: *const u8,
+    blocks: usize,
+    lane: usize,
+    x: TileRows,
+) -> [S::F; M] {
+    let mut sums = [s.splat(0.0); M];
+    // SAFETY: all pointers stay within the panel and the tile.
+    unsafe {
+        let scales = panel.add(blocks * Q::QUANTS);
+        for block in 0..blocks {
+            let w = Q::load(s, panel.add(block * Q::QUANTS), scales.add(block * Q::SCALES), lane);
+            let quants = x.quants.add(block * x.height * BLOCK);
+            let x_scales = x.scales.add(block * x.height);
+            let x_sums = x.sums.add(block * 2 * x.height);
+            let x_sums_high = x_sums.add(x.height);
+            for (r, sum) in sums.iter_mut().enumerate() {
+                let row = RowBlock {
+                    quants: quants.add(r * BLOCK),
+                    scale: x_scales.add(r),
+                    sums: [x_sums.add(r), x_sums_high.add(r)],
+                };
+                *sum = Q::add_row(s, &w, row, *sum);
+            }
+        }
+    }
+    sums
+}
+
+/// A product with F32, F16 or BF16 weights.
+struct Floats<'a> {
+    x: &'a Dense,
+    w: &'a Part,
+    out: Output<'a>,
+    panels: Range<usize>,
+    tiles: Range<usize>,
+}
+
+impl Kernel for Floats<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY (of the closures): each is called with a pointer to 16 elements of its type, plus a lane.
+        match self.w.ty {
+            WeightType::F32 => self.run_with(s, |p, at| unsafe { s.load(p.cast::<f32>().add(at)) }),
+            WeightType::F16 => self.run_with(s, |p, at| unsafe { s.load_f16(p.cast::<u16>().add(at)) }),
+            _ => self.run_with(s, |p, at| unsafe { s.load_bf16(p.cast::<u16>().add(at)) }),
+        }
+    }
+}
+
+impl Floats<'_> {
+    #[inline(always)]
+    fn run_with<S: Simd>(&self, s: S, load: impl Fn(*const u8, usize) -> S::F) {
+        let shape = self.x.shape();
+        for panel in self.panels.clone() {
+            let weights = self.w.panels[panel * self.w.panel_bytes()..][..self.w.panel_bytes()].as_ptr();
+            for tile in self.tiles.clone() {
+                let rows = shape.tile_rows(tile);
+                let x = &self.x.values[tile * shape.tile * shape.columns..][..shape.tile * shape.columns];
+                for lane in (0..PANEL).step_by(S::LANES) {
+                    for_row_groups!(S, rows.len(), |r, M| {
+                        let mut sums = [s.splat(0.0); M];
+                        for k in 0..shape.columns {
+                            let w = load(weights, k * PANEL + lane);
+                            for (i, sum) in sums.iter_mut().enumerate() {
+                                // SAFETY: row `r + i` of column `k`, within the tile.
+                                let x = unsafe { *x.as_ptr().add(k * shape.tile + r + i) };
+                                *sum = s.fma(s.splat(x), w, *sum);
+                            }
+                        }
+                        for (i, sum) in sums.into_iter().enumerate() {
+                            let feature = panel * PANEL + lane;
+                            // SAFETY: the results of an item are its own.
+                            unsafe { self.out.store(s, rows.start + r + i, self.w, feature, sum) };
+                        }
+                    });
+                }
+            }
+        }
+    }
+}

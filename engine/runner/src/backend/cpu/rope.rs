@@ -1,0 +1,117 @@
+//! Rotary embedding of queries and keys, and the way of keys and values into the cache.
+
+use super::kv_cache::{CpuKvCache, KvElement, store_head};
+use super::memory::Shared;
+use super::threads::Pool;
+use crate::backend::{Batch, KvType, RopePairs};
+
+/// Cosines and sines by position: `[cos; half | sin; half]`, computed once in double precision.
+#[derive(Default)]
+pub(super) struct RopeTable {
+    frequencies: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl RopeTable {
+    /// Makes sure that `positions` positions are there for these frequencies.
+    fn hold(&mut self, frequencies: &[f32], positions: usize) {
+        if self.frequencies != frequencies {
+            self.frequencies = frequencies.to_vec();
+            self.values.clear();
+        }
+        let width = 2 * frequencies.len();
+        for position in self.values.len() / width.max(1)..positions {
+            let angles = frequencies.iter().map(|&f| position as f64 * f64::from(f));
+            self.values.extend(angles.clone().map(|angle| angle.cos() as f32));
+            self.values.extend(angles.map(|angle| angle.sin() as f32));
+        }
+    }
+
+    fn at(&self, position: usize) -> (&[f32], &[f32]) {
+        let half = self.frequencies.len();
+        self.values[2 * half * position..][..2 * half].split_at(half)
+    }
+}
+
+/// Rotates one head.
+fn rotate(x: &mut [f32], (cos, sin): (&[f32], &[f32]), pairs: RopePairs) {
+    match pairs {
+        RopePairs::Halves => {
+            let (low, high) = x.split_at_mut(cos.len());
+            for ((a, b), (&cos, &sin)) in low.iter_mut().zip(high).zip(cos.iter().zip(sin)) {
+                (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
+            }
+        }
+        RopePairs::Adjacent => {
+            for (pair, (&cos, &sin)) in x.chunks_exact_mut(2).zip(cos.iter().zip(sin)) {
+                (pair[0], pair[1]) = (pair[0] * cos - pair[1] * sin, pair[0] * sin + pair[1] * cos);
+            }
+        }
+    }
+}
+
+/// What [`rope_and_store`] works on besides the cache.
+pub(super) struct Rope<'a> {
+    /// `[tokens, (q_heads + 2 * kv_heads) * head_dim]`.
+    pub(super) qkv: &'a mut [f32],
+    pub(super) q_heads: usize,
+    pub(super) frequencies: &'a [f32],
+    pub(super) pairs: RopePairs,
+    pub(super) batch: &'a Batch,
+}
+
+/// Rotates in place and stores.
+pub(super) fn rope_and_store(
+    pool: &Pool,
+    table: &mut RopeTable,
+    rope: Rope<'_>,
+    cache: &mut CpuKvCache,
+    layer: usize,
+) {
+    let positions = rope.batch.positions.iter().max().map_or(0, |&last| last as usize + 1);
+    table.hold(rope.frequencies, positions);
+    match cache.layout.shape.ty {
+        KvType::F16 => run::<u16>(pool, table, rope, cache, layer),
+        KvType::F32 => run::<f32>(pool, table, rope, cache, layer),
+    }
+}
+
+/// Tokens below which one thread does it all.
+const ALONE: usize = 8;
+
+fn run<E: KvElement>(pool: &Pool, table: &RopeTable, rope: Rope<'_>, cache: &mut CpuKvCache, layer: usize) {
+    let layout = cache.layout;
+    let (dim, kv_heads) = (layout.shape.head_dim, layout.shape.kv_heads);
+    let width = (rope.q_heads + 2 * kv_heads) * dim;
+    assert_eq!(rope.qkv.len(), rope.batch.positions.len() * width);
+    assert_eq!(2 * rope.frequencies.len(), dim);
+    let qkv = Shared::new(rope.qkv);
+    let elements = Shared::new(cache.layer_mut::<E>(layer));
+    // Heads, not tokens, are shared out: whatever the block tables say, no two threads write the same place.
+    let one_head = |head: usize| {
+        for sequence in &rope.batch.sequences {
+            let blocks = &rope.batch.block_tables[sequence.table.clone()];
+            for token in sequence.tokens.clone() {
+                let position = rope.batch.positions[token] as usize;
+                let at = token * width + head * dim;
+                // SAFETY: this item's head in this row.
+                let x = unsafe { qkv.part(at..at + dim) };
+                rotate(x, table.at(position), rope.pairs);
+                let Some(kv_head) = head.checked_sub(rope.q_heads) else { continue };
+                let value = at + kv_heads * dim;
+                let block = blocks[position / layout.shape.block_size] as usize;
+                // SAFETY: values are only read, the cache's head is this item's.
+                unsafe {
+                    let place = (block, kv_head, position % layout.shape.block_size);
+                    store_head(elements, layout, place, x, qkv.part(value..value + dim));
+                }
+            }
+        }
+    };
+    let heads = rope.q_heads + kv_heads;
+    if rope.batch.positions.len() < ALONE {
+        (0..heads).for_each(one_head)
+    } else {
+        pool.run(heads, &one_head)
+    }
+}

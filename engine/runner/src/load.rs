@@ -1,0 +1,196 @@
+//! From a path to a runner.
+
+use std::path::Path;
+
+use regatta_core::runner::{ModelRunner, RunnerLimits};
+
+use crate::backend::cpu::{CpuBackend, CpuError};
+use crate::backend::{Backend, BackendError, KvType};
+use crate::config::ModelConfig;
+use crate::facts::ModelFacts;
+use crate::formats::{Checkpoint, FormatError, TokenizerSource};
+use crate::memory;
+use crate::model::{Llama, ModelError};
+use crate::runner::LocalRunner;
+
+/// How much a runner shall hold.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Tokens in a KV block.
+    pub block_size: u32,
+    /// Sequences at once.
+    pub max_num_seqs: u32,
+    /// Tokens in a step.
+    pub max_num_batched_tokens: u32,
+    /// Longest sequence; absent: the model's context length.
+    pub max_model_len: Option<u32>,
+    /// Size of the KV pool.
+    pub kv_memory: KvMemory,
+    /// Element type of the KV cache.
+    pub kv_type: KvType,
+}
+
+/// How the KV pool is sized.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KvMemory {
+    /// So many blocks.
+    Blocks(u32),
+    /// So many bytes.
+    Bytes(u64),
+    /// This share, in (0, 1], of the memory that is left when the weights are loaded; never more than
+    /// `max_num_seqs` sequences of `max_model_len` can use.
+    Share(f32),
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            block_size: 16,
+            max_num_seqs: 256,
+            max_num_batched_tokens: 2048,
+            max_model_len: None,
+            // The other half is for the engine that replaces this one on the same node.
+            kv_memory: KvMemory::Share(0.5),
+            kv_type: KvType::F16,
+        }
+    }
+}
+
+/// A model ready to run.
+pub struct LoadedModel {
+    /// What its headers say.
+    pub facts: ModelFacts,
+    /// Runs its steps.
+    pub runner: Box<dyn ModelRunner>,
+    /// Longest sequence, in tokens.
+    pub max_model_len: u32,
+    /// Where its tokenizer is.
+    pub tokenizer: TokenizerSource,
+    /// One line for the log: instruction set and threads.
+    pub backend: String,
+}
+
+/// A model that cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Its files are at fault.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// Its weights are.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The CPU backend cannot be set up.
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    /// Memory for KV cache or buffers could not be had.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// An option is out of bounds.
+    #[error("{option} is {value}; {remedy}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// What was asked for.
+        value: String,
+        /// What would work.
+        remedy: String,
+    },
+    /// The KV pool is too small for one sequence.
+    #[error(
+        "the KV cache holds {held} tokens, fewer than one sequence of {max_model_len}: \
+         lower the maximum model length to at most {held}, or give the KV cache {needed_bytes} bytes"
+    )]
+    KvTooSmall {
+        /// Tokens that fit.
+        held: u64,
+        /// Tokens of the longest sequence.
+        max_model_len: u32,
+        /// Bytes for one such sequence.
+        needed_bytes: u64,
+    },
+}
+
+/// Opens a GGUF file or a Hugging Face folder and loads it on this machine's CPUs.
+///
+/// # Errors
+/// See [`LoadError`]; the texts name the file or option, the cause and the remedy.
+pub fn load(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadError> {
+    let checkpoint = Checkpoint::open(path)?;
+    let max_model_len = max_model_len(options, checkpoint.config())?;
+    check_counts(options)?;
+    let backend = CpuBackend::new()?;
+    let description = backend.describe();
+    let model = Llama::load(&checkpoint, &backend)?;
+    let limits = RunnerLimits {
+        block_size: options.block_size,
+        num_blocks: num_blocks(options, checkpoint.config(), max_model_len)?,
+        max_num_seqs: options.max_num_seqs,
+        max_num_batched_tokens: options.max_num_batched_tokens,
+        max_in_flight: 1,
+    };
+    let runner = LocalRunner::new(backend, model, options.kv_type, max_model_len, limits)?;
+    Ok(LoadedModel {
+        facts: ModelFacts::of(&checkpoint),
+        runner: Box::new(runner),
+        max_model_len,
+        tokenizer: checkpoint.tokenizer().clone(),
+        backend: description,
+    })
+}
+
+fn max_model_len(options: &LoadOptions, config: &ModelConfig) -> Result<u32, LoadError> {
+    let context_length = config.context_length as u32;
+    match options.max_model_len {
+        None => Ok(context_length),
+        Some(len) if (1..=context_length).contains(&len) => Ok(len),
+        Some(len) => Err(LoadError::Option {
+            option: "the maximum model length",
+            value: len.to_string(),
+            remedy: format!("this model takes 1 to {context_length} tokens"),
+        }),
+    }
+}
+
+fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
+    let within = |option, value: u32, max: u32| match value {
+        1.. if value <= max => Ok(()),
+        _ => Err(LoadError::Option { option, value: value.to_string(), remedy: format!("give 1 to {max}") }),
+    };
+    within("the block size", options.block_size, 1024)?;
+    within("the maximum number of sequences", options.max_num_seqs, 65_536)?;
+    within("the maximum number of batched tokens", options.max_num_batched_tokens, 1 << 20)
+}
+
+fn num_blocks(options: &LoadOptions, config: &ModelConfig, max_model_len: u32) -> Result<u32, LoadError> {
+    let element_bytes = match options.kv_type {
+        KvType::F16 => 2,
+        KvType::F32 => 4,
+    };
+    let token_bytes = config.kv_bytes_per_token(element_bytes);
+    let block_bytes = token_bytes * u64::from(options.block_size);
+    let blocks_per_sequence = u64::from(max_model_len.div_ceil(options.block_size));
+    let num_blocks = match options.kv_memory {
+        KvMemory::Blocks(num_blocks) => num_blocks.into(),
+        KvMemory::Bytes(bytes) => bytes / block_bytes,
+        KvMemory::Share(share) => {
+            if !(share > 0.0 && share <= 1.0) {
+                let remedy = "give a number above 0 and at most 1".into();
+                return Err(LoadError::Option {
+                    option: "the memory share of the KV cache",
+                    value: share.to_string(),
+                    remedy,
+                });
+            }
+            let available = memory::available_bytes().unwrap_or(4 << 30) as f64;
+            let bytes = (available * f64::from(share)) as u64;
+            (bytes / block_bytes).min(blocks_per_sequence * u64::from(options.max_num_seqs))
+        }
+    };
+    if num_blocks < blocks_per_sequence {
+        let held = num_blocks * u64::from(options.block_size);
+        let needed_bytes = blocks_per_sequence * block_bytes;
+        return Err(LoadError::KvTooSmall { held, max_model_len, needed_bytes });
+    }
+    // Block ids are 32 bits wide; a larger pool than that has no use.
+    Ok(num_blocks.min(u64::from(u32::MAX)) as u32)
+}

@@ -1,0 +1,215 @@
+//! Plays requests through a runner: prompts teacher-forced or continued, in any company and any chunks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use regatta_core::plan::{
+    Admission, BlockId, PositionLogprobs, Row, SequenceOutput, SequencePlan, StepOutput, StepPlan,
+};
+use regatta_core::runner::ModelRunner;
+use regatta_core::sampling::SamplingParams;
+
+/// A folder or file of this crate's test data.
+pub(crate) fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// The demo model.
+pub(crate) fn demo_model() -> PathBuf {
+    let default =
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    let path = std::env::var_os("REGATTA_MODEL").map_or_else(default, PathBuf::from);
+    assert!(path.exists(), "{} is missing; `make model` fetches it", path.display());
+    path
+}
+
+/// A prompt and how it goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) sampling: SamplingParams,
+}
+
+/// All that a request got.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Transcript {
+    pub(crate) token_ids: Vec<u32>,
+    pub(crate) logprobs: Vec<PositionLogprobs>,
+    pub(crate) prompt_logprobs: Vec<PositionLogprobs>,
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): schedules that a seed reproduces.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % sides as u64) as usize
+    }
+}
+
+struct Playing {
+    request: Request,
+    tokens: Vec<u32>,
+    num_computed: usize,
+    num_blocks: usize,
+    transcript: Transcript,
+}
+
+impl Playing {
+    fn is_done(&self) -> bool {
+        self.transcript.token_ids.len() >= self.request.sampling.max_tokens as usize
+    }
+}
+
+/// Plays every request alone, each prompt in one chunk.
+pub(crate) fn play_alone(runner: &mut dyn ModelRunner, requests: &[Request]) -> Vec<Transcript> {
+    let one = |request: &Request| play(runner, std::slice::from_ref(request), |_| usize::MAX, None).remove(0);
+    requests.iter().map(one).collect()
+}
+
+/// Plays all requests at once: each step takes a random share of those that are not done, each with a random chunk,
+/// over blocks in random order.
+pub(crate) fn play_together(
+    runner: &mut dyn ModelRunner,
+    requests: &[Request],
+    dice: &mut Dice,
+) -> Vec<Transcript> {
+    let blocks = dice.roll(usize::MAX) as u64;
+    let chunk = |pending: usize| match dice.roll(4) {
+        0 => 0,
+        1 => 1 + dice.roll(pending),
+        2 => pending.min(1 + dice.roll(16)),
+        _ => pending,
+    };
+    play(runner, requests, chunk, Some(blocks))
+}
+
+fn play(
+    runner: &mut dyn ModelRunner,
+    requests: &[Request],
+    mut chunk: impl FnMut(usize) -> usize,
+    shuffle: Option<u64>,
+) -> Vec<Transcript> {
+    let limits = runner.limits();
+    let mut free: Vec<u32> = (0..limits.num_blocks).collect();
+    if let Some(seed) = shuffle {
+        let mut dice = Dice(seed);
+        (1..free.len()).for_each(|i| free.swap(i, dice.roll(i + 1)));
+    }
+    let mut playing: Vec<Playing> = requests.iter().cloned().map(start).collect();
+    let mut plan = StepPlan::default();
+    admit(&mut plan, &playing);
+    let mut output = StepOutput::default();
+    while playing.iter().any(|one| !one.is_done()) {
+        plan.step += 1;
+        let mut budget = limits.max_num_batched_tokens as usize;
+        for (row, one) in playing.iter_mut().enumerate().filter(|(_, one)| !one.is_done()) {
+            let num_tokens =
+                chunk(one.tokens.len() - one.num_computed).min(one.tokens.len() - one.num_computed);
+            let num_tokens = num_tokens.min(budget);
+            budget -= num_tokens;
+            if num_tokens > 0 {
+                plan_sequence(&mut plan, row, one, num_tokens, limits.block_size as usize, &mut free);
+            }
+        }
+        let ticket = runner.submit(&plan).expect("a valid plan runs");
+        runner.collect(ticket, &mut output).expect("a submitted step is collected");
+        for (planned, output) in plan.sequences.iter().zip(&output.sequences) {
+            settle(&mut playing[planned.row.0 as usize], output);
+        }
+        plan.clear();
+    }
+    plan.step += 1;
+    plan.released.extend((0..playing.len() as u32).map(Row));
+    let ticket = runner.submit(&plan).expect("rows can be released");
+    runner.collect(ticket, &mut output).expect("a submitted step is collected");
+    playing.into_iter().map(|one| one.transcript).collect()
+}
+
+fn start(request: Request) -> Playing {
+    let tokens = request.prompt.clone();
+    Playing { request, tokens, num_computed: 0, num_blocks: 0, transcript: Transcript::default() }
+}
+
+fn admit(plan: &mut StepPlan, playing: &[Playing]) {
+    plan.admitted.extend(playing.iter().zip(0..).map(|(one, row)| Admission {
+        row: Row(row),
+        sampling: Arc::new(one.request.sampling.clone()),
+        num_prompt_tokens: one.request.prompt.len() as u32,
+    }));
+}
+
+fn plan_sequence(
+    plan: &mut StepPlan,
+    row: usize,
+    one: &mut Playing,
+    num_tokens: usize,
+    block_size: usize,
+    free: &mut Vec<u32>,
+) {
+    let end = one.num_computed + num_tokens;
+    let num_new_blocks = end.div_ceil(block_size) - one.num_blocks;
+    for _ in 0..num_new_blocks {
+        plan.new_blocks.push(BlockId(free.pop().expect("the pool is large enough")));
+    }
+    plan.token_ids.extend(&one.tokens[one.num_computed..end]);
+    plan.sequences.push(SequencePlan {
+        row: Row(row as u32),
+        position: one.num_computed as u32,
+        num_tokens: num_tokens as u32,
+        num_new_blocks: num_new_blocks as u32,
+        samples: end == one.tokens.len(),
+        next_prompt_token: one.request.prompt.get(end).copied(),
+    });
+    one.num_blocks += num_new_blocks;
+    one.num_computed = end;
+}
+
+fn settle(one: &mut Playing, output: &SequenceOutput) {
+    one.tokens.extend(&output.token_ids);
+    one.transcript.token_ids.extend(&output.token_ids);
+    one.transcript.logprobs.extend(output.logprobs.iter().cloned());
+    one.transcript.prompt_logprobs.extend(output.prompt_logprobs.iter().cloned());
+}
+
+/// A request that continues greedily and reports log-probabilities, also of its prompt.
+pub(crate) fn greedy(prompt: Vec<u32>, max_tokens: u32, num_top: u32) -> Request {
+    let sampling = SamplingParams {
+        temperature: 0.0,
+        max_tokens,
+        logprobs: Some(num_top),
+        prompt_logprobs: Some(num_top),
+        ..Default::default()
+    };
+    Request { prompt, sampling }
+}
+
+/// Requests of lengths `1..=max_len`, greedy and drawn, with and without log-probabilities.
+pub(crate) fn mixed(
+    count: usize,
+    max_len: usize,
+    vocab: usize,
+    max_tokens: usize,
+    dice: &mut Dice,
+) -> Vec<Request> {
+    let one = |index: usize| {
+        let prompt = (0..1 + dice.roll(max_len)).map(|_| dice.roll(vocab) as u32).collect();
+        let mut request = greedy(prompt, 1 + dice.roll(max_tokens) as u32, dice.roll(6) as u32);
+        request.sampling.seed = index as u64;
+        request.sampling.temperature = [0.0, 0.8, 1.3][dice.roll(3)];
+        request.sampling.top_k = [0, 5, 40][dice.roll(3)];
+        request.sampling.top_p = [1.0, 0.9][dice.roll(2)];
+        if dice.roll(2) == 0 {
+            request.sampling.prompt_logprobs = None;
+        }
+        if dice.roll(3) == 0 {
+            request.sampling.logprobs = None;
+        }
+        request
+    };
+    (0..count).map(one).collect()
+}

@@ -103,7 +103,8 @@ fn one() -> i32 {
     1
 }
 
-/// Whether a service runs.
+/// Run (default) keeps the replicas up; Paused leaves everything as it is and changes nothing; Stopped drains and
+/// removes the pods but keeps the service.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RunPolicy {
     /// Replicas are kept up.

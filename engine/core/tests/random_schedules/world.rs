@@ -34,7 +34,8 @@ pub(crate) struct World {
     sequences: BTreeMap<SequenceId, Heard>,
     updates: Vec<Update>,
     num_steps: u64,
-    /// The oldest sequence advances in every step, so there can be no more steps than tokens.
+    /// The oldest sequence is part of every step that may have it, so there can be no more steps than tokens, times
+    /// the steps in flight at once.
     max_steps: u64,
 }
 
@@ -116,7 +117,8 @@ impl World {
             assert!(prompt.is_empty() || room == 0 || !fits, "a sequence that fits was refused");
             return;
         }
-        self.max_steps += prompt.len() as u64 + u64::from(sampling.max_tokens);
+        let num_tokens = prompt.len() as u64 + u64::from(sampling.max_tokens);
+        self.max_steps += num_tokens * u64::from(self.limits.max_in_flight);
         let heard = Heard {
             prompt,
             sampling,

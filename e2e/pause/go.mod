@@ -1,0 +1,3 @@
+module regatta.dev/regatta/e2e/pause
+
+go 1.25.0

@@ -2,8 +2,11 @@
 
 pub mod args;
 pub mod engine;
+pub mod fetch;
 pub mod http;
+pub mod inspect;
 mod metrics;
 pub mod model;
 pub mod openai;
+pub mod serve;
 pub mod text;

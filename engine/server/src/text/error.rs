@@ -1,21 +1,13 @@
 //! What can go wrong between text and tokens.
 
-use std::path::PathBuf;
+use regatta_runner::formats::FormatError;
 
 /// An error of tokenizer or chat template. [`Self::is_request_fault`] tells whose fault it is.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
     /// A file of the model could not be read.
-    #[error("cannot read {}: {source}; check that the model is complete and readable", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// The model's file could not be opened.
-    #[error("{0}")]
-    Model(String),
+    #[error(transparent)]
+    Format(#[from] FormatError),
     /// A file of the model, or its GGUF metadata, does not hold what it must.
     #[error("{place}: {reason}")]
     Invalid {

@@ -1,8 +1,8 @@
 //! The tokenizer in a Hugging Face folder: `tokenizer.json` with what stands beside it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
+use regatta_runner::formats::HfFolder;
 use serde_json::Value;
 use tokenizers::DecoderWrapper;
 
@@ -12,15 +12,13 @@ use super::{ChatTemplate, ModelText, TextError, Tokenizer};
 
 /// The names under which `tokenizer_config.json` gives special tokens.
 const NAMED_TOKENS: [&str; 4] = ["bos_token", "eos_token", "unk_token", "pad_token"];
-/// Largest file read here.
-const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Largest gap between token ids that is taken for padding rather than a damaged file.
 const MAX_TOKEN_ID: u32 = 1 << 24;
 
 /// Reads tokenizer and chat template of a folder.
-pub(super) fn load(path: &Path) -> Result<ModelText, TextError> {
-    let tokenizer = Tokenizer::from_folder(path)?;
-    let chat_template = match template_source(path)? {
+pub(super) fn load(folder: &HfFolder) -> Result<ModelText, TextError> {
+    let tokenizer = Tokenizer::from_folder(folder)?;
+    let chat_template = match template_source(folder)? {
         Some(source) => ChatTemplate::new(&source, &tokenizer)?,
         None => ChatTemplate::missing(),
     };
@@ -29,25 +27,22 @@ pub(super) fn load(path: &Path) -> Result<ModelText, TextError> {
 
 impl Tokenizer {
     /// Reads `tokenizer.json`, the special tokens of `tokenizer_config.json`, and the end-of-sequence ids of
-    /// `generation_config.json` and `config.json` in the folder at `path`.
-    pub fn from_folder(path: &Path) -> Result<Self, TextError> {
-        let file = path.join("tokenizer.json");
-        let json = read(&file)?.ok_or_else(|| TextError::Read {
-            path: file.clone(),
-            source: std::io::Error::from(std::io::ErrorKind::NotFound),
-        })?;
-        let encoder: tokenizers::Tokenizer = json.parse().map_err(|error: tokenizers::Error| {
-            TextError::invalid(file.display().to_string(), error.to_string())
-        })?;
+    /// `generation_config.json` and `config.json`.
+    pub fn from_folder(folder: &HfFolder) -> Result<Self, TextError> {
+        const NAME: &str = "tokenizer.json";
+        let missing = || invalid(folder, NAME, "it is missing, so text cannot be read; get the whole model");
+        let json = read(folder, NAME)?.ok_or_else(missing)?;
+        let encoder: tokenizers::Tokenizer =
+            json.parse().map_err(|error: tokenizers::Error| invalid(folder, NAME, error.to_string()))?;
         let (coding, adds_leading_space) = coding(encoder.get_decoder())?;
-        let named_tokens = named_tokens(&read_json(&path.join("tokenizer_config.json"))?);
+        let named_tokens = named_tokens(&read_json(folder, "tokenizer_config.json")?);
         let id_of = |name: &str| encoder.token_to_id(named_tokens.get(name)?);
         Ok(Self::new(Parts {
-            pieces: pieces(&encoder, coding, &file)?,
+            pieces: pieces(&encoder, coding).map_err(|reason| invalid(folder, NAME, reason))?,
             prefix: None,
             suffix: None,
             bos_token_id: id_of("bos_token"),
-            eos_token_ids: eos_token_ids(path, id_of("eos_token"))?,
+            eos_token_ids: eos_token_ids(folder, id_of("eos_token"))?,
             named_tokens,
             adds_leading_space,
             encoder,
@@ -56,11 +51,11 @@ impl Tokenizer {
 }
 
 /// The template: a file of its own, or in `tokenizer_config.json` as text or as a list of which one is `default`.
-fn template_source(path: &Path) -> Result<Option<String>, TextError> {
-    if let Some(source) = read(&path.join("chat_template.jinja"))? {
+fn template_source(folder: &HfFolder) -> Result<Option<String>, TextError> {
+    if let Some(source) = read(folder, "chat_template.jinja")? {
         return Ok(Some(source));
     }
-    let config = read_json(&path.join("tokenizer_config.json"))?;
+    let config = read_json(folder, "tokenizer_config.json")?;
     let template = match &config["chat_template"] {
         Value::Array(templates) => {
             let default = templates.iter().find(|template| template["name"] == "default");
@@ -94,12 +89,11 @@ fn coding(decoder: Option<&DecoderWrapper>) -> Result<(PieceCoding, bool), TextE
     })
 }
 
-fn pieces(encoder: &tokenizers::Tokenizer, coding: PieceCoding, file: &Path) -> Result<Pieces, TextError> {
+fn pieces(encoder: &tokenizers::Tokenizer, coding: PieceCoding) -> Result<Pieces, String> {
     let vocab = encoder.get_vocab(true);
     let last = vocab.values().copied().max().unwrap_or(0);
     if last > MAX_TOKEN_ID {
-        let reason = format!("token id {last} is above {MAX_TOKEN_ID}");
-        return Err(TextError::invalid(file.display().to_string(), reason));
+        return Err(format!("token id {last} is above {MAX_TOKEN_ID}"));
     }
     let added = encoder.get_added_tokens_decoder();
     let mut by_id: Vec<Option<&str>> = vec![None; last as usize + 1];
@@ -127,10 +121,10 @@ fn named_tokens(config: &Value) -> BTreeMap<String, String> {
 }
 
 /// The ids that end a generation: those of `generation_config.json`, else of `config.json`, and the tokenizer's own.
-fn eos_token_ids(path: &Path, own: Option<u32>) -> Result<Vec<u32>, TextError> {
-    let mut ids = id_list(&read_json(&path.join("generation_config.json"))?["eos_token_id"]);
+fn eos_token_ids(folder: &HfFolder, own: Option<u32>) -> Result<Vec<u32>, TextError> {
+    let mut ids = id_list(&read_json(folder, "generation_config.json")?["eos_token_id"]);
     if ids.is_empty() {
-        ids = id_list(&read_json(&path.join("config.json"))?["eos_token_id"]);
+        ids = id_list(&read_json(folder, "config.json")?["eos_token_id"]);
     }
     ids.extend(own);
     ids.sort_unstable();
@@ -147,22 +141,17 @@ fn id_list(value: &Value) -> Vec<u32> {
 }
 
 /// A JSON file, or null where there is none.
-fn read_json(path: &Path) -> Result<Value, TextError> {
-    let Some(text) = read(path)? else { return Ok(Value::Null) };
-    serde_json::from_str(&text)
-        .map_err(|error| TextError::invalid(path.display().to_string(), error.to_string()))
+fn read_json(folder: &HfFolder, name: &str) -> Result<Value, TextError> {
+    let Some(text) = read(folder, name)? else { return Ok(Value::Null) };
+    serde_json::from_str(&text).map_err(|error| invalid(folder, name, error.to_string()))
 }
 
 /// The text of a file, or nothing where there is none.
-fn read(path: &Path) -> Result<Option<String>, TextError> {
-    let failed = |source| TextError::Read { path: path.to_owned(), source };
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
-            let reason = format!("it has {} bytes, more than {MAX_FILE_BYTES}", metadata.len());
-            Err(TextError::invalid(path.display().to_string(), reason))
-        }
-        Ok(_) => std::fs::read_to_string(path).map(Some).map_err(failed),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(error)),
-    }
+fn read(folder: &HfFolder, name: &str) -> Result<Option<String>, TextError> {
+    let text = folder.read(name)?.map(String::from_utf8).transpose();
+    text.map_err(|_| invalid(folder, name, "it is not UTF-8"))
+}
+
+fn invalid(folder: &HfFolder, name: &str, reason: impl Into<String>) -> TextError {
+    TextError::invalid(folder.path().join(name).display().to_string(), reason)
 }

@@ -1,9 +1,8 @@
 //! The tokenizer in a GGUF file's metadata.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use regatta_runner::formats::gguf::{Gguf, Metadata};
+use regatta_runner::formats::gguf::Metadata;
 use tokenizers::AddedToken;
 
 use super::pieces::{PieceCoding, Pieces};
@@ -64,9 +63,8 @@ pub struct GgufVocab {
 }
 
 /// Reads tokenizer and chat template of a GGUF file.
-pub(super) fn load(path: &Path) -> Result<ModelText, TextError> {
-    let gguf = Gguf::open(path).map_err(|error| TextError::Model(error.to_string()))?;
-    let vocab = GgufVocab::read(&gguf.metadata)?;
+pub(super) fn load(metadata: &Metadata) -> Result<ModelText, TextError> {
+    let vocab = GgufVocab::read(metadata)?;
     let tokenizer = Tokenizer::from_gguf(&vocab)?;
     let chat_template = match &vocab.chat_template {
         Some(source) => ChatTemplate::new(source, &tokenizer)?,

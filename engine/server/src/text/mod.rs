@@ -17,7 +17,7 @@ mod template_env;
 mod testing;
 mod tokenizer;
 
-use std::path::Path;
+use regatta_runner::formats::TokenizerSource;
 
 pub use chat_template::ChatTemplate;
 pub use detokenizer::{Delta, Detokenizer, DetokenizerOptions};
@@ -34,7 +34,13 @@ pub struct ModelText {
     pub chat_template: ChatTemplate,
 }
 
-/// Reads tokenizer and chat template of the model at `path`: a GGUF file or a Hugging Face folder.
-pub fn load(path: &Path) -> Result<ModelText, TextError> {
-    if path.is_dir() { folder::load(path) } else { gguf::load(path) }
+/// Reads tokenizer and chat template from where the model keeps them.
+///
+/// # Errors
+/// Something is missing, damaged or of a kind without support; the text says which file or key.
+pub fn load(source: &TokenizerSource) -> Result<ModelText, TextError> {
+    match source {
+        TokenizerSource::Gguf(metadata) => gguf::load(metadata),
+        TokenizerSource::Folder(folder) => folder::load(folder),
+    }
 }

@@ -1,0 +1,142 @@
+//! Brings one model file onto this machine: over HTTP, resumed where it stopped, checked, then put in place.
+//!
+//! The file grows as `PATH.part` and takes its name once it is complete and right, so that a file under its name is
+//! always whole. `PATH.part.json` keeps what proves that the rest belongs to the same content (a strong ETag).
+
+mod checksum;
+mod error;
+mod partial;
+mod progress;
+mod source;
+mod transfer;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+pub use checksum::verify_sha256;
+pub use error::FetchError;
+pub use progress::Progress;
+
+use checksum::Sha256Hex;
+use partial::Partial;
+use source::Source;
+use transfer::Failure;
+
+/// When to try again and when to give up.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryPolicy {
+    /// Attempts in a row that bring nothing new before giving up.
+    pub max_attempts: u32,
+    /// How long a server may stay silent.
+    pub stall_timeout: Duration,
+    /// Wait after the first failure; doubles with each further one.
+    pub first_wait: Duration,
+    /// Longest wait, also when the server asks for more.
+    pub max_wait: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            max_attempts: 8,
+            stall_timeout: Duration::from_secs(30),
+            first_wait: Duration::from_millis(500),
+            max_wait: Duration::from_secs(30),
+        }
+    }
+}
+
+/// `regatta-engine fetch`: [`fetch`] with the default policy and progress on standard error.
+pub async fn run(uri: &str, to: &Path, sha256: Option<&str>) -> Result<(), FetchError> {
+    let mut printer = progress::Printer::new(to);
+    fetch(uri, to, sha256, &RetryPolicy::default(), &mut |progress| printer.print(&progress)).await
+}
+
+/// Brings `uri` (`http` or `https`) to the file `to`, whose folder must exist, and tells `report` how it goes.
+///
+/// A file that is already there stays when its SHA-256 is `sha256` (64 hexadecimal digits), or when none is asked for.
+/// The caller installs a TLS provider for rustls first.
+///
+/// # Errors
+/// Bad arguments, an answer that no repetition mends, too many attempts in vain, a full disk, another fetch to the
+/// same file, or content with another checksum, which is deleted.
+pub async fn fetch(
+    uri: &str,
+    to: &Path,
+    sha256: Option<&str>,
+    policy: &RetryPolicy,
+    report: &mut dyn FnMut(Progress),
+) -> Result<(), FetchError> {
+    let source = Source::parse(uri)?;
+    let expected = sha256.map(Sha256Hex::parse).transpose()?;
+    if is_there(to, expected.as_ref())? {
+        report(Progress::AlreadyComplete);
+        return Ok(());
+    }
+    let mut partial = Partial::open(to, source.shown())?;
+    let resumed = !partial.is_empty();
+    complete(&source, &mut partial, policy, report).await?;
+    if resumed && partial.check(expected.as_ref()).is_err() {
+        report(Progress::Retrying {
+            cause: "what was there before is damaged".to_owned(),
+            wait: Duration::ZERO,
+        });
+        partial.restart(None, None)?;
+        complete(&source, &mut partial, policy, report).await?;
+    }
+    if let Err(error) = partial.check(expected.as_ref()) {
+        partial.discard()?;
+        return Err(error);
+    }
+    partial.finish(to)?;
+    report(Progress::Done);
+    Ok(())
+}
+
+/// Whether `file` is there and, if a checksum is asked for, right.
+fn is_there(file: &Path, expected: Option<&Sha256Hex>) -> Result<bool, FetchError> {
+    match (std::fs::metadata(file), expected) {
+        (Err(error), _) if error.kind() == ErrorKind::NotFound => Ok(false),
+        (Err(error), _) => Err(FetchError::file(file, error)),
+        (Ok(metadata), _) if metadata.is_dir() => Err(FetchError::file(file, ErrorKind::IsADirectory.into())),
+        (Ok(_), None) => Ok(true),
+        (Ok(_), Some(expected)) => Ok(checksum::of_file(file)? == *expected),
+    }
+}
+
+/// Repeats attempts until all bytes are there.
+async fn complete(
+    source: &Source,
+    partial: &mut Partial,
+    policy: &RetryPolicy,
+    report: &mut dyn FnMut(Progress),
+) -> Result<(), FetchError> {
+    let client = transfer::client(source)?;
+    let mut furthest = partial.len();
+    let mut failures_in_a_row = 0;
+    while !partial.is_complete() {
+        let failure = match transfer::attempt(&client, source, partial, policy.stall_timeout, report).await {
+            Ok(()) => return Ok(()),
+            Err(failure) => failure,
+        };
+        let (cause, asked_wait) = match failure {
+            Failure::Permanent(error) => return Err(error),
+            Failure::Transient { cause, wait } => (cause, wait),
+        };
+        if partial.len() > furthest {
+            furthest = partial.len();
+            failures_in_a_row = 0;
+        }
+        failures_in_a_row += 1;
+        if failures_in_a_row >= policy.max_attempts {
+            let uri = source.shown().to_owned();
+            return Err(FetchError::GaveUp { uri, attempts: failures_in_a_row, cause });
+        }
+        let doubled = policy.first_wait.saturating_mul(1 << (failures_in_a_row - 1).min(16));
+        let wait = asked_wait.unwrap_or(doubled).min(policy.max_wait);
+        report(Progress::Retrying { cause, wait });
+        tokio::time::sleep(wait).await;
+    }
+    Ok(())
+}

@@ -2,6 +2,8 @@
 
 mod dequantize;
 mod invariance;
+mod open;
+mod plans;
 mod play;
 mod reference;
 mod tiny;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::formats::FormatError;
 
-/// Largest JSON file that is read whole.
+/// Largest file that is read whole: the largest tokenizers in use take half of it.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 
 /// A model folder: `config.json`, weights, `tokenizer.json` and more.
@@ -30,6 +30,11 @@ impl HfFolder {
     /// # Errors
     /// The file cannot be read or has more than 64 MiB.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, FormatError> {
+        self.read_bounded(name, MAX_TEXT_BYTES)
+    }
+
+    /// Reads a file of the folder that has at most `max_bytes`.
+    pub(super) fn read_bounded(&self, name: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, FormatError> {
         let path = self.path.join(name);
         let io = |source| FormatError::Io { path: path.clone(), source };
         let file = match File::open(&path) {
@@ -37,22 +42,11 @@ impl HfFolder {
             opened => opened.map_err(io)?,
         };
         let mut text = Vec::new();
-        file.take(MAX_TEXT_BYTES + 1).read_to_end(&mut text).map_err(io)?;
-        if text.len() as u64 > MAX_TEXT_BYTES {
-            let reason = format!("it has more than {MAX_TEXT_BYTES} bytes");
+        file.take(max_bytes + 1).read_to_end(&mut text).map_err(io)?;
+        if text.len() as u64 > max_bytes {
+            let reason = format!("it has more than {max_bytes} bytes");
             return Err(FormatError::Malformed { path, reason });
         }
         Ok(Some(text))
-    }
-
-    /// Reads a file that a model cannot do without.
-    pub(crate) fn require(&self, name: &str) -> Result<Vec<u8>, FormatError> {
-        let missing = || FormatError::Malformed {
-            path: self.path.clone(),
-            reason: format!(
-                "the folder has no `{name}`, so it is not a whole model in Hugging Face's layout"
-            ),
-        };
-        self.read(name)?.ok_or_else(missing)
     }
 }

@@ -13,6 +13,7 @@ use crate::weights::WeightType;
 const WHOLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const MAX_SHARDS: usize = 4096;
+const MAX_INDEX_BYTES: u64 = 16 << 20;
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 
 /// The index of a sharded model.
@@ -31,7 +32,7 @@ pub(super) struct Shard {
 
 /// Maps the files and reads their headers.
 pub(super) fn open(folder: &HfFolder) -> Result<Vec<Shard>, FormatError> {
-    let Some(index) = folder.read(INDEX)? else {
+    let Some(index) = folder.read_bounded(INDEX, MAX_INDEX_BYTES)? else {
         return Ok(vec![open_shard(folder, WHOLE, 0)?]);
     };
     let path = folder.path().join(INDEX);

@@ -65,6 +65,10 @@ pub struct SchedulerStats {
     pub generation_tokens: u64,
     /// Sequences that lost their blocks to older ones.
     pub preemptions: u64,
+    /// Prompt tokens that were looked up in the prefix cache, each sequence once.
+    pub prefix_cache_queries: u64,
+    /// Those of them that were found.
+    pub prefix_cache_hits: u64,
 }
 
 /// See the module's page.

@@ -96,7 +96,12 @@ impl Scheduler {
             self.kv.adopt_prefix(row, sequence.cacheable_hashes(block_size), &mut plan.new_blocks);
         sequence.num_computed_tokens = num_adopted * block_size;
         sequence.num_published_blocks = num_adopted;
-        sequence.num_cached_tokens.get_or_insert(sequence.num_computed_tokens);
+        if sequence.num_cached_tokens.is_none() {
+            sequence.num_cached_tokens = Some(sequence.num_computed_tokens);
+            self.counters.prefix_cache_hits += u64::from(sequence.num_computed_tokens);
+            let is_looked_up = self.config.enable_prefix_caching;
+            self.counters.prefix_cache_queries += if is_looked_up { sequence.prompt.len() as u64 } else { 0 };
+        }
         self.row_of.insert(sequence.id, row);
         let place = self.running.partition_point(|&other| self.sequence(other).id < sequence.id);
         self.running.insert(place, row);
@@ -150,11 +155,9 @@ impl Scheduler {
         true
     }
 
-    /// Sends a sequence back to wait. Its KV is computed again later; its tokens stay.
+    /// Sends a sequence back to wait. Its tokens stay; its KV is computed again once it is admitted anew.
     fn preempt(&mut self, row: Row) {
-        let mut sequence = self.vacate(row);
-        sequence.num_computed_tokens = 0;
-        sequence.num_published_blocks = 0;
+        let sequence = self.vacate(row);
         self.counters.preemptions += 1;
         self.wait(sequence);
     }

@@ -135,6 +135,7 @@ impl World {
         let mut plan = StepPlan::default();
         let may_submit = self.in_flight.len() < self.limits.max_in_flight as usize;
         if may_submit && self.scheduler.schedule(&mut plan) {
+            self.check_order(&plan);
             // The runner checks the plan: budget, rows, tokens and blocks.
             let ticket = self.runner.submit(&plan).expect("the fake runner fails by panic only");
             self.in_flight.push_back((plan, ticket));
@@ -147,6 +148,16 @@ impl World {
         } else {
             assert!(!self.scheduler.has_work(), "nothing is scheduled while sequences wait");
         }
+    }
+
+    /// Newcomers are admitted only where all that run have their share.
+    fn check_order(&self, plan: &StepPlan) {
+        let num_in_flight: usize = self.in_flight.iter().map(|(plan, _)| plan.sequences.len()).sum();
+        let num_served = plan.sequences.len() + num_in_flight;
+        assert!(
+            plan.admitted.is_empty() || num_served == self.scheduler.stats().running,
+            "a newcomer came first"
+        );
     }
 
     fn fail_step(&mut self) {
@@ -163,6 +174,11 @@ impl World {
             self.hear(id, event);
         }
         self.scheduler.audit().unwrap();
+        let lingers = |s: &Heard| s.cancelled && !s.ended;
+        assert!(
+            !self.in_flight.is_empty() || !self.sequences.values().any(lingers),
+            "cancelled and not ended"
+        );
         let usage = self.scheduler.stats().blocks;
         assert_eq!(usage.free + usage.cached + usage.in_use, usage.total, "{usage:?}");
     }

@@ -53,6 +53,7 @@ struct Shared {
 pub(super) struct Inbox {
     shared: Mutex<Shared>,
     wake: Condvar,
+    stopped: Condvar,
     limits: QueueLimits,
 }
 
@@ -71,7 +72,7 @@ impl Inbox {
             backlog: Backlog::default(),
             snapshot,
         };
-        Self { shared: Mutex::new(shared), wake: Condvar::new(), limits }
+        Self { shared: Mutex::new(shared), wake: Condvar::new(), stopped: Condvar::new(), limits }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -165,7 +166,17 @@ impl Inbox {
         let mut shared = self.lock();
         shared.snapshot.state = EngineState::Stopped;
         shared.arrivals.cancelled = Vec::new();
+        self.stopped.notify_all();
         std::mem::take(&mut shared.arrivals.submissions)
+    }
+
+    /// Waits for [`Inbox::stop`]; `false` when it has not come by `deadline`.
+    pub(super) fn wait_until_stopped(&self, deadline: Instant) -> bool {
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        let is_running = |shared: &mut Shared| shared.snapshot.state != EngineState::Stopped;
+        let result = self.stopped.wait_timeout_while(self.lock(), timeout, is_running);
+        let (_shared, result) = result.unwrap_or_else(PoisonError::into_inner);
+        !result.timed_out()
     }
 
     /// The latest figures, with what has arrived since counted as waiting.

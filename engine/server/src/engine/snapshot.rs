@@ -49,6 +49,10 @@ pub struct EngineSnapshot {
     pub generation_tokens: u64,
     /// Sequences that lost their blocks to others and start over.
     pub preemptions: u64,
+    /// Prompt tokens that were looked up in the prefix cache, each sequence once.
+    pub prefix_cache_queries: u64,
+    /// Those of them that were found.
+    pub prefix_cache_hits: u64,
     /// When a step was last settled, or the engine last became idle or busy.
     pub last_progress: Instant,
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use regatta_core::event::Event;
 use regatta_core::plan::{StepOutput, StepPlan};
@@ -56,12 +56,15 @@ impl Engine {
             let result = catch_unwind(AssertUnwindSafe(|| engine.run()));
             engine.close(result.is_err());
         })?;
-        Ok((EngineHandle::new(Arc::clone(&inbox), limits), EngineThread { inbox, thread }))
+        Ok((EngineHandle::new(Arc::clone(&inbox), limits), EngineThread { inbox, thread: Some(thread) }))
     }
 
     fn run(&mut self) {
         loop {
             let idle = !self.scheduler.has_work();
+            if idle {
+                self.check_idle();
+            }
             self.inbox.receive(&mut self.arrivals, idle);
             self.admit_and_cancel();
             if let Some(deadline) = self.arrivals.shutdown {
@@ -110,6 +113,15 @@ impl Engine {
                 let _ = self.streams.get(&id).map(|sender| sender.try_send(event));
             }
         }
+    }
+
+    /// Nobody holds a block while nobody runs; anything else is a leak, and worth a line in the log.
+    fn check_idle(&self) {
+        let blocks = self.scheduler.stats().blocks;
+        if blocks.in_use != 0 || blocks.free + blocks.cached != blocks.total {
+            tracing::error!(?blocks, "KV blocks are lost: no sequence runs");
+        }
+        debug_assert_eq!(self.scheduler.audit(), Ok(()));
     }
 
     fn publish(&self) {
@@ -169,23 +181,38 @@ fn figures(scheduler: &Scheduler, now: Instant) -> EngineSnapshot {
         prompt_tokens: stats.prompt_tokens,
         generation_tokens: stats.generation_tokens,
         preemptions: stats.preemptions,
+        prefix_cache_queries: stats.prefix_cache_queries,
+        prefix_cache_hits: stats.prefix_cache_hits,
         last_progress: now,
     }
 }
 
-/// The thread's owner: shuts it down and waits for its end.
+/// How long the end of the thread is waited for after the deadline: the length of a slow step.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The thread's owner. Dropping it stops the engine as an immediate [`EngineThread::shutdown`] does, without waiting.
 #[derive(Debug)]
 pub struct EngineThread {
     inbox: Arc<Inbox>,
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl EngineThread {
-    /// Stops admission, lets what is admitted finish until `deadline`, aborts the rest, and joins the thread.
-    /// Blocks; a step under way at the deadline is waited for.
-    pub fn shutdown(self, deadline: Instant) {
+    /// Stops admission, lets what is admitted finish until `deadline`, aborts the rest, and waits for the thread's
+    /// end. Blocks. `false` when the thread is stuck in a step and had to be left behind.
+    pub fn shutdown(mut self, deadline: Instant) -> bool {
         self.inbox.shut_down(deadline);
-        // `close` has already logged a panic and ended every stream.
-        let _ = self.thread.join();
+        let stopped = self.inbox.wait_until_stopped(deadline + GRACE);
+        if let Some(thread) = self.thread.take().filter(|_| stopped) {
+            // `close` has already logged a panic and ended every stream.
+            let _ = thread.join();
+        }
+        stopped
+    }
+}
+
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        self.inbox.shut_down(Instant::now());
     }
 }

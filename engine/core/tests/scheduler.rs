@@ -1,0 +1,161 @@
+//! What the scheduler does in particular cases.
+
+use std::sync::Arc;
+
+use regatta_core::event::Event;
+use regatta_core::plan::{StepOutput, StepPlan};
+use regatta_core::runner::{ModelRunner, RunnerLimits};
+use regatta_core::sampling::SamplingParams;
+use regatta_core::scheduler::{NewSequence, Scheduler, SchedulerConfig, Update};
+use regatta_core::sequence::SequenceId;
+use regatta_core::testing::{FakeRunner, Reply};
+
+struct World {
+    scheduler: Scheduler,
+    runner: FakeRunner,
+    plan: StepPlan,
+    updates: Vec<Update>,
+    num_sequences: u64,
+}
+
+impl World {
+    fn new(num_blocks: u32, budget: u32, config: SchedulerConfig) -> Self {
+        let limits = RunnerLimits {
+            block_size: 4,
+            num_blocks,
+            max_num_seqs: 8,
+            max_num_batched_tokens: budget,
+            max_in_flight: 1,
+        };
+        Self {
+            scheduler: Scheduler::new(config, limits),
+            runner: FakeRunner::new(limits, Reply::Hash { vocab_size: 1000 }),
+            plan: StepPlan::default(),
+            updates: Vec::new(),
+            num_sequences: 0,
+        }
+    }
+
+    fn add(&mut self, prompt: impl IntoIterator<Item = u32>, max_tokens: u32) -> SequenceId {
+        let id = SequenceId(self.num_sequences);
+        self.num_sequences += 1;
+        let sampling = Arc::new(SamplingParams { max_tokens, ..SamplingParams::default() });
+        self.scheduler.add(NewSequence { id, prompt: prompt.into_iter().collect(), sampling }).unwrap();
+        id
+    }
+
+    /// Runs a step; `false` when there is nothing to do.
+    fn step(&mut self) -> bool {
+        if !self.scheduler.schedule(&mut self.plan) {
+            return false;
+        }
+        let mut output = StepOutput::default();
+        let ticket = self.runner.submit(&self.plan).unwrap();
+        self.runner.collect(ticket, &mut output).unwrap();
+        self.scheduler.settle(&self.plan, &mut output, &mut self.updates);
+        self.scheduler.audit().unwrap();
+        true
+    }
+
+    fn num_tokens(&self) -> Vec<u32> {
+        self.plan.sequences.iter().map(|s| s.num_tokens).collect()
+    }
+
+    fn num_cached_tokens(&self, of: SequenceId) -> u32 {
+        let cached = |update: &Update| match update.event {
+            Event::Finished { num_cached_tokens, .. } if update.id == of => Some(num_cached_tokens),
+            _ => None,
+        };
+        self.updates.iter().find_map(cached).expect("the sequence has finished")
+    }
+}
+
+#[test]
+fn a_long_prompt_is_cut_to_the_budget_and_decodes_go_first() {
+    let mut world = World::new(64, 10, SchedulerConfig::default());
+    world.add(0..3, 8);
+    world.step();
+    world.add(0..25, 8);
+    let mut shares = Vec::new();
+    for _ in 0..4 {
+        world.step();
+        shares.push(world.num_tokens());
+    }
+    assert_eq!(shares, [[1, 9], [1, 9], [1, 7], [1, 1]]);
+}
+
+#[test]
+fn a_threshold_leaves_budget_for_a_short_prompt_behind_a_long_one() {
+    let config = SchedulerConfig { long_prefill_token_threshold: Some(6), ..SchedulerConfig::default() };
+    let mut world = World::new(64, 10, config);
+    world.add(0..25, 8);
+    world.add(100..104, 8);
+    world.step();
+    assert_eq!(world.num_tokens(), [6, 4]);
+}
+
+#[test]
+fn admission_keeps_room_for_prompts_that_are_still_being_computed() {
+    let mut world = World::new(10, 8, SchedulerConfig::default());
+    world.add(0..32, 1);
+    world.add(100..112, 1);
+    while world.step() {}
+    assert_eq!(world.scheduler.stats().preemptions, 0);
+}
+
+#[test]
+fn a_newcomer_leaves_a_block_for_each_that_runs() {
+    let mut world = World::new(6, 64, SchedulerConfig::default());
+    world.add(0..8, 5);
+    world.add(100..116, 1);
+    world.step();
+    assert_eq!(world.num_tokens(), [8]);
+    while world.step() {}
+    assert_eq!(world.scheduler.stats().preemptions, 0);
+}
+
+#[test]
+fn the_latest_arrival_makes_room_and_comes_back() {
+    let mut world = World::new(6, 64, SchedulerConfig::default());
+    let first = world.add(0..4, 17);
+    let second = world.add(100..104, 17);
+    while world.step() {}
+    assert!(world.scheduler.stats().preemptions > 0);
+    let ends = world.updates.iter().filter(|update| update.event.is_terminal()).map(|update| update.id);
+    assert_eq!(ends.collect::<Vec<_>>(), [first, second]);
+}
+
+#[test]
+fn a_common_beginning_is_computed_once_and_the_tails_are_given_up_first() {
+    let mut world = World::new(8, 64, SchedulerConfig::default());
+    let cold = world.add(0..13, 1);
+    while world.step() {}
+    assert_eq!(world.scheduler.stats().blocks.cached, 3);
+    let warm = world.add(0..13, 1);
+    while world.step() {}
+    assert_eq!((world.num_cached_tokens(cold), world.num_cached_tokens(warm)), (0, 12));
+
+    // Six of the eight blocks go to another prompt: five are free, so one cached block must go.
+    world.add(100..124, 1);
+    while world.step() {}
+    let beginning = world.add(0..13, 1);
+    while world.step() {}
+    assert_eq!(world.num_cached_tokens(beginning), 8);
+}
+
+#[test]
+fn another_model_does_not_find_the_blocks_of_this_one() {
+    use regatta_core::kv::BlockHash;
+    let hash = |identity| BlockHash::root(identity).child([1, 2, 3, 4]);
+    assert_ne!(hash("a"), hash("b"));
+    assert_ne!(hash("a"), BlockHash::root("a").child([1, 2, 3, 5]));
+    assert_ne!(hash("a").child([1]), BlockHash::root("a").child([1]));
+}
+
+#[test]
+fn a_block_hash_is_the_same_on_every_machine() {
+    use regatta_core::kv::BlockHash;
+    let hash = BlockHash::root("model").child([1, 2, 3]);
+    let hex: String = hash.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "d119825b69aac7605e288abab65736ec898ea4358352e9716563c2c2e134fe7f");
+}

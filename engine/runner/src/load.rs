@@ -4,7 +4,7 @@ use std::path::Path;
 
 use regatta_core::runner::{ModelRunner, RunnerLimits};
 
-use crate::backend::cpu::{CpuBackend, CpuError};
+use crate::backend::cpu::{CpuBackend, CpuError, Isa};
 use crate::backend::{Backend, BackendError, KvType};
 use crate::config::ModelConfig;
 use crate::facts::ModelFacts;
@@ -28,6 +28,8 @@ pub struct LoadOptions {
     pub kv_memory: KvMemory,
     /// Element type of the KV cache.
     pub kv_type: KvType,
+    /// Compute threads; absent: as many as the process may use.
+    pub threads: Option<usize>,
 }
 
 /// How the KV pool is sized.
@@ -52,6 +54,7 @@ impl Default for LoadOptions {
             // The other half is for the engine that replaces this one on the same node.
             kv_memory: KvMemory::Share(0.5),
             kv_type: KvType::F16,
+            threads: None,
         }
     }
 }
@@ -68,6 +71,8 @@ pub struct LoadedModel {
     pub tokenizer: TokenizerSource,
     /// One line for the log: instruction set and threads.
     pub backend: String,
+    /// The instruction set in use.
+    pub isa: &'static str,
 }
 
 /// A model that cannot be loaded.
@@ -118,7 +123,11 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadError
     let checkpoint = Checkpoint::open(path)?;
     let max_model_len = max_model_len(options, checkpoint.config())?;
     check_counts(options)?;
-    let backend = CpuBackend::new()?;
+    let backend = match options.threads {
+        None => CpuBackend::new()?,
+        Some(threads) => CpuBackend::with(Isa::from_env().map_err(CpuError::from)?, threads)?,
+    };
+    let isa = backend.isa().name();
     let description = backend.describe();
     let model = Llama::load(&checkpoint, &backend)?;
     let limits = RunnerLimits {
@@ -135,6 +144,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadError
         max_model_len,
         tokenizer: checkpoint.tokenizer().clone(),
         backend: description,
+        isa,
     })
 }
 
@@ -156,6 +166,7 @@ fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
         1.. if value <= max => Ok(()),
         _ => Err(LoadError::Option { option, value: value.to_string(), remedy: format!("give 1 to {max}") }),
     };
+    within("the number of threads", options.threads.map_or(1, |threads| threads as u32), 1024)?;
     within("the block size", options.block_size, 1024)?;
     within("the maximum number of sequences", options.max_num_seqs, 65_536)?;
     within("the maximum number of batched tokens", options.max_num_batched_tokens, 1 << 20)

@@ -1,3 +1,38 @@
 //! `regatta-engine`: serve, inspect, fetch.
 
-fn main() {}
+use std::process::ExitCode;
+
+use regatta_engine::{args, args::Command, fetch, inspect, serve};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    // There is one provider in the whole program; a second installation would be a defect seen at once.
+    rustls::crypto::ring::default_provider().install_default().expect("the first TLS provider");
+    let command = match args::parse(std::env::args_os()) {
+        Ok(command) => command,
+        Err(error) => error.exit(),
+    };
+    let filter = EnvFilter::try_from_env("REGATTA_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    match run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = match command {
+        Command::Serve(settings) => runtime.block_on(serve::serve(*settings)).map_err(Into::into),
+        Command::Inspect { model } => inspect::run(&model).map(|facts| println!("{facts}")).map_err(Into::into),
+        Command::Fetch { uri, to, sha256 } => {
+            runtime.block_on(fetch::run(&uri, &to, sha256.as_deref())).map_err(Into::into)
+        }
+    };
+    // Loading cannot be interrupted; a process that ends does not wait for it.
+    runtime.shutdown_background();
+    result
+}

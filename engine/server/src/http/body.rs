@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::extract::Request;
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,6 +16,9 @@ pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
 /// Memory for all bodies that are being read, parsed and tokenised at once.
 const MAX_BODIES_BYTES: usize = 256 << 20;
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much of a refused body is read, and for how long.
+const MAX_DISCARDED_BYTES: usize = 64 << 20;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Permits are counted in units of this many bytes.
 const UNIT: usize = 1024;
 
@@ -45,20 +49,42 @@ impl BodyBudget {
         require_json(request.headers())?;
         let announced = content_length(request.headers()).unwrap_or(MAX_BODY_BYTES);
         if announced > MAX_BODY_BYTES {
+            discard(request.into_body()).await;
             return Err(ApiError::body_too_large(MAX_BODY_BYTES));
         }
         let units = u32::try_from(announced.div_ceil(UNIT)).expect("a body's limit fits");
         let Ok(share) = Arc::clone(&self.0).try_acquire_many_owned(units) else {
             return Err(ApiError::unavailable("too many large requests are being read; try again later"));
         };
-        let read = Limited::new(request.into_body(), MAX_BODY_BYTES).collect();
+        let mut body = request.into_body();
+        let read = Limited::new(&mut body, MAX_BODY_BYTES).collect();
         match tokio::time::timeout(READ_TIMEOUT, read).await {
             Err(_) => Err(ApiError::body_timeout()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::body_too_large(MAX_BODY_BYTES)),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                discard(body).await;
+                Err(ApiError::body_too_large(MAX_BODY_BYTES))
+            }
             Ok(Err(error)) => Err(ApiError::malformed(format!("the request's body ended early: {error}"))),
             Ok(Ok(body)) => Ok(Body { bytes: body.to_bytes(), _share: share }),
         }
     }
+}
+
+/// Reads on for a while without keeping anything: a client that is cut off while it sends would see a reset connection
+/// instead of the answer.
+async fn discard(body: axum::body::Body) {
+    let mut left = MAX_DISCARDED_BYTES;
+    let mut chunks = body.into_data_stream();
+    let reading = async {
+        while let Some(Ok(chunk)) = chunks.next().await {
+            left = left.saturating_sub(chunk.len());
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // Who sends for longer than this is cut off.
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, reading).await;
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {

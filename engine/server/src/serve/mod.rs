@@ -1,0 +1,141 @@
+//! `regatta-engine serve`: from settings to a running server, and from a signal to a clean end.
+//!
+//! Listening comes before loading, so that `/livez` answers while a large model is being read; signals are caught
+//! before either.
+
+mod accelerator;
+mod capacity;
+mod drain;
+mod load;
+mod pod_info;
+mod signals;
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::{accelerator::AcceleratorError, load::StartError};
+use self::{drain::drain, signals::Signals};
+use crate::{
+    args::ServeSettings,
+    http::{self, ListenError, ServerState},
+};
+
+/// How often the engine thread is looked after.
+const WATCH_PERIOD: Duration = Duration::from_millis(250);
+
+/// Why serving ended, other than by a signal and in peace.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The pod has a device that this engine cannot use.
+    #[error(transparent)]
+    Accelerator(#[from] AcceleratorError),
+    /// A port or address cannot be used.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The model cannot be served.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The engine thread is gone while it was needed.
+    #[error("the engine thread has ended unexpectedly; the log above says why")]
+    EngineEnded,
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The refusal.
+        source: std::io::Error,
+    },
+    /// A second signal came before requests in flight were done.
+    #[error("a second signal ended the process with {num_in_flight} requests in flight")]
+    Forced {
+        /// Requests that lost their answer.
+        num_in_flight: usize,
+    },
+}
+
+/// Serves until a signal says to stop.
+///
+/// # Errors
+/// See [`ServeError`]. After the first signal and a clean end there is none.
+pub async fn serve(settings: ServeSettings) -> Result<(), ServeError> {
+    let mut signals =
+        Signals::install().map_err(|source| ServeError::System { what: "cannot catch signals", source })?;
+    accelerator::check(std::env::var("REGATTA_ACCELERATOR").ok().as_deref())?;
+    let server = Arc::new(ServerState::new(&settings));
+    let background = Background::start(&settings, &server).await?;
+    let result = load_and_run(settings, &server, &mut signals, background.address).await;
+    background.stop().await;
+    result
+}
+
+async fn load_and_run(
+    settings: ServeSettings,
+    server: &Arc<ServerState>,
+    signals: &mut Signals,
+    address: SocketAddr,
+) -> Result<(), ServeError> {
+    let shutdown_timeout = settings.shutdown_timeout;
+    let loading = tokio::task::spawn_blocking(move || load::load(&settings));
+    let started = tokio::select! {
+        loaded = loading => loaded.map_err(|panic| StartError::Panicked(panic.to_string()))??,
+        signal = signals.next() => {
+            tracing::info!(signal, "stopped while loading");
+            return Ok(());
+        }
+    };
+    tracing::info!(address = %address, "{}", started.summary);
+    server.serve_model(started.model);
+    tokio::select! {
+        () = engine_ended(server) => Err(ServeError::EngineEnded),
+        signal = signals.next() => {
+            tracing::info!(signal, num_in_flight = server.num_in_flight(), "stopping");
+            drain(server, started.thread, shutdown_timeout, signals).await
+        }
+    }
+}
+
+async fn engine_ended(server: &ServerState) {
+    while server.loaded().is_some_and(|model| !model.is_dead()) {
+        tokio::time::sleep(WATCH_PERIOD).await;
+    }
+}
+
+/// Tasks that live as long as the server.
+struct Background {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    address: SocketAddr,
+}
+
+impl Background {
+    async fn start(settings: &ServeSettings, server: &Arc<ServerState>) -> Result<Self, ServeError> {
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
+        let listener = http::bind(settings.address).await?;
+        let address = listener.local_addr().unwrap_or(settings.address);
+        if let Some(internal_address) = settings.internal_address {
+            let internal = http::bind(internal_address).await?;
+            tasks.spawn(http::serve(internal, http::internal_router(server), stop.clone()));
+        }
+        tasks.spawn(http::serve(listener, http::router(server, &settings.api_keys), stop.clone()));
+        if let Some(folder) = settings.pod_info.clone() {
+            tasks.spawn(watch_pod(folder, Arc::clone(server), stop.clone()));
+        }
+        tasks.close();
+        Ok(Self { tasks, stop, address })
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+async fn watch_pod(folder: PathBuf, server: Arc<ServerState>, stop: CancellationToken) {
+    tokio::select! {
+        () = pod_info::watch(&folder, |draining| server.set_draining(draining)) => {}
+        () = stop.cancelled() => {}
+    }
+}

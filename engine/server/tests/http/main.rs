@@ -1,0 +1,10 @@
+//! The HTTP surface on a real socket, over the real engine thread and a runner without a model.
+
+mod chat;
+mod completions;
+mod exposition;
+mod harness;
+mod lifecycle;
+mod refusals;
+mod surface;
+mod vocabulary;

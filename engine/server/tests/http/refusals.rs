@@ -1,0 +1,147 @@
+use serde_json::{Value, json};
+
+use crate::harness::TestServer;
+
+const COMPLETIONS: &str = "/v1/completions";
+const CHAT: &str = "/v1/chat/completions";
+
+/// Sends what must be refused, checks the error's shape, and returns its type and field.
+async fn refusal(server: &TestServer, path: &str, body: Value) -> (u16, String, String) {
+    let (status, answer) = server.post(path, body).await;
+    let error = answer["error"].as_object().unwrap_or_else(|| panic!("no error: {answer}"));
+    assert_eq!(error.keys().collect::<Vec<_>>(), ["message", "type", "param", "code"]);
+    assert_eq!(error["code"], status);
+    assert!(!error["message"].as_str().unwrap().is_empty());
+    let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
+    (status, text("type"), text("param"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_honoured_is_a_400_that_names_the_field() {
+    let server = TestServer::start().await;
+    let cases = [
+        (COMPLETIONS, json!({"prompt": "a", "temperature": -1}), "temperature"),
+        (COMPLETIONS, json!({"prompt": "a", "logprobs": 21}), "logprobs"),
+        (COMPLETIONS, json!({"prompt": "a", "logprobs": -1}), "logprobs"),
+        (COMPLETIONS, json!({"prompt": "a", "max_tokens": 0}), "max_tokens"),
+        (COMPLETIONS, json!({"prompt": "a", "max_tokens": 10_000}), "input_tokens"),
+        (COMPLETIONS, json!({"prompt": "a".repeat(300)}), "input_tokens"),
+        (COMPLETIONS, json!({"prompt": "a".repeat(100_000)}), "input_text"),
+        (COMPLETIONS, json!({"prompt": vec![7; 256]}), "input_tokens"),
+        (COMPLETIONS, json!({"prompt": ""}), "prompt"),
+        (COMPLETIONS, json!({"prompt": []}), "prompt"),
+        (COMPLETIONS, json!({"prompt": [[7], []]}), "prompt"),
+        (COMPLETIONS, json!({"prompt": [265]}), "prompt"),
+        (COMPLETIONS, json!({}), "prompt"),
+        (COMPLETIONS, json!({"prompt": "a", "suffix": "b"}), "suffix"),
+        (COMPLETIONS, json!({"prompt": "a", "best_of": 2}), "best_of"),
+        (COMPLETIONS, json!({"prompt": "a", "stream_options": {"include_usage": true}}), "stream_options"),
+        (COMPLETIONS, json!({"prompt": "a", "no_such_field": 1}), "no_such_field"),
+        (CHAT, json!({"messages": []}), "messages"),
+        (CHAT, json!({}), "messages"),
+        (CHAT, json!({"messages": [{"role": "user", "content": ""}]}), "prompt"),
+        (CHAT, json!({"messages": [{"role": "user", "content": "a"}], "tools": []}), "tools"),
+        (CHAT, json!({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}), "top_logprobs"),
+        (
+            CHAT,
+            json!({"messages": [{"role": "user", "content": "a"}], "max_completion_tokens": 0}),
+            "max_tokens",
+        ),
+        (
+            CHAT,
+            json!({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}}),
+            "response_format",
+        ),
+    ];
+    for (path, body, field) in cases {
+        let mut body = body;
+        body["model"] = json!("m");
+        let shown: String = body.to_string().chars().take(100).collect();
+        let wanted = (400, "BadRequestError".to_owned(), field.to_owned());
+        assert_eq!(refusal(&server, path, body).await, wanted, "{shown}");
+    }
+    let answer = server.ask(COMPLETIONS, json!({"model": "m", "prompt": "hello"})).await;
+    assert_eq!(answer["choices"][0]["text"], "hello", "the server goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_model_is_a_404() {
+    let server = TestServer::start().await;
+    let (status, kind, param) = refusal(&server, COMPLETIONS, json!({"model": "x", "prompt": "a"})).await;
+    assert_eq!((status, kind.as_str(), param.as_str()), (404, "NotFoundError", "model"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_json_object_is_a_400() {
+    let server = TestServer::start().await;
+    let url = format!("{}{COMPLETIONS}", server.url);
+    let deep = format!("{{\"prompt\": {}", "[".repeat(200_000));
+    for body in ["", "{", "[]", "null", "{\"prompt\": \"\\ud800\"}", &deep] {
+        let request =
+            server.client.post(&url).header("content-type", "application/json").body(body.to_owned());
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 400, "{}", &body[..body.len().min(40)]);
+    }
+    let response =
+        server.client.post(&url).header("content-type", "text/plain").body("{}").send().await.unwrap();
+    assert_eq!(response.status().as_u16(), 400);
+    assert!(response.text().await.unwrap().contains("application/json"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_beyond_the_limit_is_a_413() {
+    let server = TestServer::start().await;
+    let request =
+        server.client.post(format!("{}{COMPLETIONS}", server.url)).header("content-type", "application/json");
+    let response = request.body(vec![b' '; (16 << 20) + 1]).send().await.unwrap();
+    assert_eq!(response.status().as_u16(), 413);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_paths_and_methods_are_refused_in_the_same_shape() {
+    let server = TestServer::start().await;
+    assert_eq!(refusal(&server, "/v1/embeddings", json!({})).await.0, 404);
+    assert_eq!(refusal(&server, "/v1/models", json!({})).await.0, 405);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_v1_asks_for_the_key() {
+    let server = TestServer::start_with(&["--api-key", "k1", "k2"]).await;
+    let status = async |path: &str, header: Option<&str>| {
+        let mut request = server.client.get(format!("{}{path}", server.url));
+        if let Some(value) = header {
+            request = request.header("authorization", value);
+        }
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(status("/v1/models", None).await, 401);
+    assert_eq!(status("/v1/models", Some("Bearer wrong")).await, 401);
+    assert_eq!(status("/v1/models", Some("Basic k1")).await, 401);
+    assert_eq!(status("/v1/models", Some("Bearer k1")).await, 200);
+    assert_eq!(status("/v1/models", Some("bearer k2")).await, 200);
+    for open in ["/health", "/livez", "/readyz", "/metrics", "/version", "/ping"] {
+        assert_eq!(status(open, None).await, 200, "{open}");
+    }
+    let (status, kind, _) = refusal(&server, COMPLETIONS, json!({"model": "m", "prompt": "a"})).await;
+    assert_eq!((status, kind.as_str()), (401, "AuthenticationError"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_server_is_a_503_that_says_when_to_come_again() {
+    let server = TestServer::start_with(&["--max-num-seqs", "1", "--max-num-queued-reqs", "1"]).await;
+    server.gate.close();
+    let request = || json!({"model": "m", "prompt": "hello"});
+    let first = server.post(COMPLETIONS, request());
+    let second = server.post(COMPLETIONS, request());
+    let third = async {
+        server.wait_for(|page| page["in_flight"] == 2).await;
+        let request = server.client.post(format!("{}{COMPLETIONS}", server.url)).json(&request());
+        let response = request.send().await.unwrap();
+        server.gate.open();
+        response
+    };
+    let (first, second, third) = tokio::join!(first, second, third);
+    assert_eq!((first.0, second.0, third.status().as_u16()), (200, 200, 503));
+    assert_eq!(third.headers()["retry-after"], "1");
+    assert!(third.headers().get("x-regatta-draining").is_none());
+}

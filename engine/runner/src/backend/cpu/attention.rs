@@ -53,7 +53,7 @@ pub(super) fn attention(
     }
 }
 
-fn run<E: Element>(
+fn run<E: KvElement>(
     isa: Isa,
     pool: &Pool,
     inputs: Attention<'_>,
@@ -81,29 +81,6 @@ fn run<E: Element>(
     });
 }
 
-/// An element of the cache that vectors can be loaded from.
-trait Element: KvElement {
-    /// # Safety
-    /// `LANES` readable elements.
-    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F;
-}
-
-impl Element for u16 {
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F {
-        // SAFETY: the caller's contract.
-        unsafe { s.load_f16(p) }
-    }
-}
-
-impl Element for f32 {
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F {
-        // SAFETY: the caller's contract.
-        unsafe { s.load(p) }
-    }
-}
-
 struct Attend<'a, E> {
     inputs: Attention<'a>,
     layout: KvLayout,
@@ -112,7 +89,7 @@ struct Attend<'a, E> {
     item: Item,
 }
 
-impl<E: Element> Kernel for Attend<'_, E> {
+impl<E: KvElement> Kernel for Attend<'_, E> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let group = self.inputs.q_heads / self.layout.shape.kv_heads;
@@ -151,7 +128,7 @@ struct State<const R: usize> {
     values: [[f32; MAX_HEAD_DIM]; R],
 }
 
-impl<E: Element> Attend<'_, E> {
+impl<E: KvElement> Attend<'_, E> {
     /// Computes rows `first .. first + R` of the item; gives `R`.
     #[inline(always)]
     fn rows<S: Simd, const R: usize, const W: usize>(&self, s: S, first: usize) -> usize {
@@ -218,7 +195,7 @@ impl<E: Element> Attend<'_, E> {
 
 /// Scores, softmax and weighted values of one partition, merged into `state`.
 #[inline(always)]
-fn partition<S: Simd, E: Element, const R: usize, const W: usize>(
+fn partition<S: Simd, E: KvElement, const R: usize, const W: usize>(
     s: S,
     layout: KvLayout,
     queries: &[[f32; R]; MAX_HEAD_DIM],
@@ -269,7 +246,7 @@ fn partition<S: Simd, E: Element, const R: usize, const W: usize>(
 
 /// Scores of `W` groups, masked, into `weights` from group `done` on.
 #[inline(always)]
-fn scores<S: Simd, E: Element, const R: usize, const W: usize>(
+fn scores<S: Simd, E: KvElement, const R: usize, const W: usize>(
     s: S,
     layout: KvLayout,
     queries: &[[f32; R]; MAX_HEAD_DIM],
@@ -330,7 +307,7 @@ fn softmax<S: Simd>(s: S, weights: &mut [f32], greatest: &mut f32, sum: &mut f32
 
 /// `state.values = state.values * rescale + weights * values`, for `W` vectors of the head.
 #[inline(always)]
-fn weighted_values<S: Simd, E: Element, const R: usize, const W: usize>(
+fn weighted_values<S: Simd, E: KvElement, const R: usize, const W: usize>(
     s: S,
     layout: KvLayout,
     groups: &[Group<E>],

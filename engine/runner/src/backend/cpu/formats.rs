@@ -1,19 +1,67 @@
-//! The block formats as kernels see them: how a panel's block comes into registers, and what one row of activations
-//! adds to the 16 (or 8) results that the lanes hold.
+//! The block formats as kernels see them: how a panel's block comes into registers, and what rows of activations
+//! add to the 16 (or 8) results that the lanes hold.
 
 use super::matrix::{BLOCK, PANEL, block_layout};
 use super::simd::Simd;
 use crate::weights::WeightType;
 
-/// One row's share of a block of activations.
+/// A block of activations of some consecutive rows of a tile.
 #[derive(Clone, Copy)]
-pub(super) struct RowBlock {
-    /// 32 bytes.
+pub(super) struct RowBlocks {
+    /// 32 bytes a row.
     pub(super) quants: *const i8,
-    /// Their scale.
-    pub(super) scale: *const f32,
-    /// The two words of `activations::Offset`.
+    /// Their scales.
+    pub(super) scales: *const f32,
+    /// The two words of `activations::Offset`, each for all rows.
     pub(super) sums: [*const i32; 2],
+}
+
+impl RowBlocks {
+    /// The same from row `n` on.
+    ///
+    /// # Safety
+    /// There are that many rows.
+    #[inline(always)]
+    pub(super) unsafe fn skip(self, n: usize) -> Self {
+        // SAFETY: the caller's contract.
+        unsafe {
+            Self {
+                quants: self.quants.add(n * BLOCK),
+                scales: self.scales.add(n),
+                sums: self.sums.map(|sums| sums.add(n)),
+            }
+        }
+    }
+
+    /// The quants of each row, from byte `at` of the block on.
+    #[inline(always)]
+    unsafe fn quants<const N: usize>(self, at: usize) -> [*const i8; N] {
+        // SAFETY: the caller passes as many rows.
+        std::array::from_fn(|n| unsafe { self.quants.add(n * BLOCK + at) })
+    }
+
+    /// Word `word` of each row.
+    #[inline(always)]
+    unsafe fn words<const N: usize>(self, word: usize) -> [*const i32; N] {
+        // SAFETY: the caller passes as many rows.
+        std::array::from_fn(|n| unsafe { self.sums[word].add(n) })
+    }
+}
+
+/// `sums + dots * d * scales`, by row.
+#[inline(always)]
+unsafe fn add_scaled<S: Simd, const N: usize>(
+    s: S,
+    dots: [S::I; N],
+    d: S::F,
+    scales: *const f32,
+    sums: [S::F; N],
+) -> [S::F; N] {
+    std::array::from_fn(|n| {
+        // SAFETY: the caller passes a scale for each row.
+        let scale = s.splat(unsafe { scales.add(n).read() });
+        s.fma(s.to_f32(dots[n]), s.mul(d, scale), sums[n])
+    })
 }
 
 /// A block format.
@@ -33,11 +81,16 @@ pub(super) trait BlockFormat {
     /// `quants` and `scales` point to a block of this format; `lane + LANES <= 16`.
     unsafe fn load<S: Simd>(s: S, quants: *const u8, scales: *const u8, lane: usize) -> Self::Block<S>;
 
-    /// `sum + block * x`.
+    /// `sums + block * x` for `N` rows, each with the same operations whatever `N`.
     ///
     /// # Safety
-    /// `x` points to a block of activations, quantised for this format.
-    unsafe fn add_row<S: Simd>(s: S, block: &Self::Block<S>, x: RowBlock, sum: S::F) -> S::F;
+    /// `x` points to blocks of `N` rows, quantised for this format.
+    unsafe fn add_rows<S: Simd, const N: usize>(
+        s: S,
+        block: &Self::Block<S>,
+        x: RowBlocks,
+        sums: [S::F; N],
+    ) -> [S::F; N];
 }
 
 /// The byte vectors of 32 input features whose nibbles are at `quants`.
@@ -62,10 +115,17 @@ impl BlockFormat for Q40 {
     }
 
     #[inline(always)]
-    unsafe fn add_row<S: Simd>(s: S, (w, d): &Self::Block<S>, x: RowBlock, sum: S::F) -> S::F {
+    unsafe fn add_rows<S: Simd, const N: usize>(
+        s: S,
+        (w, d): &Self::Block<S>,
+        x: RowBlocks,
+        sums: [S::F; N],
+    ) -> [S::F; N] {
         // SAFETY: the caller's contract.
-        let (dot, scale) = unsafe { (s.dot::<4, 8>(w, x.quants, x.sums[0]), x.scale.read()) };
-        s.fma(s.to_f32(dot), s.mul(*d, s.splat(scale)), sum)
+        unsafe {
+            let dots = s.dot::<4, 8, N>(w, x.quants(0), x.words(0));
+            add_scaled(s, dots, *d, x.scales, sums)
+        }
     }
 }
 
@@ -90,13 +150,18 @@ impl BlockFormat for Q41 {
     }
 
     #[inline(always)]
-    unsafe fn add_row<S: Simd>(s: S, (w, d, m): &Self::Block<S>, x: RowBlock, sum: S::F) -> S::F {
+    unsafe fn add_rows<S: Simd, const N: usize>(
+        s: S,
+        (w, d, m): &Self::Block<S>,
+        x: RowBlocks,
+        sums: [S::F; N],
+    ) -> [S::F; N] {
         // SAFETY: the caller's contract; the first word holds the bits of a float.
-        let (dot, scale, x_sum) = unsafe {
-            (s.dot::<4, 8>(w, x.quants, &raw const ZERO), x.scale.read(), x.sums[0].cast::<f32>().read())
-        };
-        let sum = s.fma(s.to_f32(dot), s.mul(*d, s.splat(scale)), sum);
-        s.fma(*m, s.splat(x_sum), sum)
+        unsafe {
+            let dots = s.dot::<4, 8, N>(w, x.quants(0), [&raw const ZERO; N]);
+            let sums = add_scaled(s, dots, *d, x.scales, sums);
+            std::array::from_fn(|n| s.fma(*m, s.splat(x.sums[0].cast::<f32>().add(n).read()), sums[n]))
+        }
     }
 }
 
@@ -118,10 +183,17 @@ impl BlockFormat for Q80 {
     }
 
     #[inline(always)]
-    unsafe fn add_row<S: Simd>(s: S, (w, d): &Self::Block<S>, x: RowBlock, sum: S::F) -> S::F {
+    unsafe fn add_rows<S: Simd, const N: usize>(
+        s: S,
+        (w, d): &Self::Block<S>,
+        x: RowBlocks,
+        sums: [S::F; N],
+    ) -> [S::F; N] {
         // SAFETY: the caller's contract.
-        let (dot, scale) = unsafe { (s.dot_bytes(w, x.quants, x.sums[0]), x.scale.read()) };
-        s.fma(s.to_f32(dot), s.mul(*d, s.splat(scale)), sum)
+        unsafe {
+            let dots = s.dot_bytes(w, x.quants(0), x.words(0));
+            add_scaled(s, dots, *d, x.scales, sums)
+        }
     }
 }
 
@@ -155,15 +227,18 @@ impl BlockFormat for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn add_row<S: Simd>(s: S, (w, d): &Self::Block<S>, x: RowBlock, mut sum: S::F) -> S::F {
+    unsafe fn add_rows<S: Simd, const N: usize>(
+        s: S,
+        (w, d): &Self::Block<S>,
+        x: RowBlocks,
+        sums: [S::F; N],
+    ) -> [S::F; N] {
         // SAFETY: the caller's contract.
         unsafe {
-            let scale = s.splat(x.scale.read());
-            for half in 0..2 {
-                let dot = s.dot::<6, 4>(&w[half], x.quants.add(half * BLOCK / 2), x.sums[half]);
-                sum = s.fma(s.to_f32(dot), s.mul(d[half], scale), sum);
-            }
+            let dots = s.dot::<6, 4, N>(&w[0], x.quants(0), x.words(0));
+            let sums = add_scaled(s, dots, d[0], x.scales, sums);
+            let dots = s.dot::<6, 4, N>(&w[1], x.quants(BLOCK / 2), x.words(1));
+            add_scaled(s, dots, d[1], x.scales, sums)
         }
-        sum
     }
 }

@@ -14,6 +14,7 @@ use bytemuck::Pod;
 use half::f16;
 
 use super::memory::{Memory, Shared};
+use super::simd::Simd;
 use crate::backend::{BackendError, KvShape, KvType};
 
 /// Positions that lie side by side.
@@ -70,21 +71,47 @@ impl KvLayout {
 
 /// An element of the cache.
 pub(super) trait KvElement: Pod + Send + Sync {
-    /// Its bits, as near as it comes, finite.
-    fn from_f32(x: f32) -> Self;
+    /// The greatest finite value.
+    const MAX: f32;
+
+    /// # Safety
+    /// `LANES` readable elements.
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F;
+    /// # Safety
+    /// `LANES` writable elements.
+    unsafe fn store<S: Simd>(s: S, p: *mut Self, x: S::F);
 }
 
 impl KvElement for f32 {
-    fn from_f32(x: f32) -> f32 {
-        if x.is_nan() { 0.0 } else { x.clamp(f32::MIN, f32::MAX) }
+    const MAX: f32 = f32::MAX;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F {
+        // SAFETY: the caller's contract.
+        unsafe { s.load(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut Self, x: S::F) {
+        // SAFETY: the caller's contract.
+        unsafe { s.store(p, x) }
     }
 }
 
 /// IEEE half, as bits.
 impl KvElement for u16 {
-    fn from_f32(x: f32) -> u16 {
-        let most = f16::MAX.to_f32();
-        f16::from_f32(if x.is_nan() { 0.0 } else { x.clamp(-most, most) }).to_bits()
+    const MAX: f32 = f16::MAX.to_f32_const();
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F {
+        // SAFETY: the caller's contract.
+        unsafe { s.load_f16(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut Self, x: S::F) {
+        // SAFETY: the caller's contract.
+        unsafe { s.store_f16(p, x) }
     }
 }
 
@@ -152,11 +179,28 @@ impl CpuKvCache {
     }
 }
 
+/// A head's elements as the cache holds them: nearest and finite (not-a-number becomes the greatest value).
+#[inline(always)]
+fn to_elements<S: Simd, E: KvElement>(s: S, x: &[f32], out: &mut [E; MAX_HEAD_DIM]) {
+    for (start, x) in (0..).step_by(S::LANES).zip(x.chunks(S::LANES)) {
+        let mut lanes = [0.0; GROUP];
+        lanes[..x.len()].copy_from_slice(x);
+        let out = &mut out[start..start + S::LANES];
+        // SAFETY: a vector has at most 16 lanes; `out` has one vector's elements.
+        unsafe {
+            let bounded = s.max(s.min(s.load(lanes.as_ptr()), s.splat(E::MAX)), s.splat(-E::MAX));
+            E::store(s, out.as_mut_ptr(), bounded);
+        }
+    }
+}
+
 /// Writes one head's key and value at a position of a block.
 ///
 /// # Safety
 /// No other thread touches this head's part of the layer.
-pub(super) unsafe fn store_head<E: KvElement>(
+#[inline(always)]
+pub(super) unsafe fn store_head<S: Simd, E: KvElement>(
+    s: S,
     layer: Shared<'_, E>,
     layout: KvLayout,
     (block, head, slot): (usize, usize, usize),
@@ -167,11 +211,12 @@ pub(super) unsafe fn store_head<E: KvElement>(
     // SAFETY: exclusive by the caller's contract.
     let elements = unsafe { layer.part(start..start + layout.head_len()) };
     let (keys, values) = elements.split_at_mut(layout.keys_len());
-    let group = &mut keys[slot / GROUP * layout.shape.head_dim * GROUP..];
-    for (d, &key) in key.iter().enumerate() {
-        group[d * GROUP + slot % GROUP] = E::from_f32(key);
+    let mut converted = [E::zeroed(); MAX_HEAD_DIM];
+    to_elements(s, key, &mut converted);
+    let group = &mut keys[slot / GROUP * key.len() * GROUP..][..key.len() * GROUP];
+    for (positions, &key) in group.chunks_exact_mut(GROUP).zip(&converted) {
+        positions[slot % GROUP] = key;
     }
-    for (place, &value) in values[slot * layout.padded_dim..].iter_mut().zip(value) {
-        *place = E::from_f32(value);
-    }
+    to_elements(s, value, &mut converted);
+    values[slot * layout.padded_dim..][..value.len()].copy_from_slice(&converted[..value.len()]);
 }

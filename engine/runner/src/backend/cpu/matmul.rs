@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::activations::{Dense, Quantized, TileShape};
-use super::formats::{BlockFormat, Q6K, Q40, Q41, Q80, RowBlock};
+use super::formats::{BlockFormat, Q6K, Q40, Q41, Q80, RowBlocks};
 use super::isa::Isa;
 use super::matrix::{BLOCK, CpuMatrix, PANEL, Part};
 use super::memory::Shared;
@@ -117,26 +117,43 @@ impl Output<'_> {
     }
 }
 
-/// Runs `$tile::<M>(first row of the tile part)` over `$rows` rows with the largest `M` that fits each time.
+/// Evaluates `$body` over `$rows` rows with `$r` the first of `$N * $H` of them, as many as fit each time: `$H` groups of
+/// `$N` rows, whose results fill the registers.
 macro_rules! for_row_groups {
-    ($S:ident, $rows:expr, |$r:ident, $M:ident| $body:expr) => {{
+    ($S:ident, $rows:expr, |$r:ident, $N:ident, $H:ident| $body:expr) => {{
         let rows = $rows;
         let mut $r = 0;
         while $r < rows {
             match rows - $r {
-                16.. if $S::TILE >= 16 => for_row_groups!(@one 16, $r, $M, $body),
-                8.. if $S::TILE >= 8 => for_row_groups!(@one 8, $r, $M, $body),
-                4.. => for_row_groups!(@one 4, $r, $M, $body),
-                2.. => for_row_groups!(@one 2, $r, $M, $body),
-                _ => for_row_groups!(@one 1, $r, $M, $body),
+                16.. if $S::TILE >= 16 => for_row_groups!(@one 4, 4, $r, $N, $H, $body),
+                12.. if $S::TILE >= 16 => for_row_groups!(@one 4, 3, $r, $N, $H, $body),
+                8.. if $S::TILE >= 8 => for_row_groups!(@one 4, 2, $r, $N, $H, $body),
+                4.. if $S::TILE >= 8 => for_row_groups!(@one 4, 1, $r, $N, $H, $body),
+                4.. => for_row_groups!(@one 2, 2, $r, $N, $H, $body),
+                2.. => for_row_groups!(@one 2, 1, $r, $N, $H, $body),
+                _ => for_row_groups!(@one 1, 1, $r, $N, $H, $body),
             }
         }
     }};
-    (@one $n:literal, $r:ident, $M:ident, $body:expr) => {{
-        const $M: usize = $n;
+    (@one $n:literal, $h:literal, $r:ident, $N:ident, $H:ident, $body:expr) => {{
+        const $N: usize = $n;
+        const $H: usize = $h;
         $body;
-        $r += $M;
+        $r += $N * $H;
     }};
+}
+
+/// Evaluates `$body` for each `$h < $H` with a constant `$h`: as a loop, the sums would live in memory.
+macro_rules! for_each_group {
+    ($H:ident, |$h:ident| $body:expr) => {
+        for_each_group!(@ $H, $h, $body, 0 1 2 3)
+    };
+    (@ $H:ident, $h:ident, $body:expr, $($n:literal)*) => {
+        $(if $n < $H {
+            let $h = $n;
+            $body;
+        })*
+    };
 }
 
 /// A product with block-quantised weights.
@@ -168,13 +185,15 @@ impl<Q: BlockFormat> Kernel for Blocks<'_, Q> {
     fn run<S: Simd>(self, s: S) {
         let shape = self.x.shape();
         let blocks = shape.blocks();
-        for panel in self.panels.clone() {
-            let quants = self.w.panels[panel * self.w.panel_bytes()..][..self.w.panel_bytes()].as_ptr();
-            for tile in self.tiles.clone() {
-                let rows = shape.tile_rows(tile);
-                let slot = tile * blocks * shape.tile;
+        // Tiles outside: a tile's activations stay in the first-level cache, the item's weights in the second, and
+        // results are written line after line.
+        for tile in self.tiles.clone() {
+            let rows = shape.tile_rows(tile);
+            let slot = tile * blocks * shape.tile;
+            for panel in self.panels.clone() {
+                let quants = self.w.panels[panel * self.w.panel_bytes()..][..self.w.panel_bytes()].as_ptr();
                 for lane in (0..PANEL).step_by(S::LANES) {
-                    for_row_groups!(S, rows.len(), |r, M| {
+                    for_row_groups!(S, rows.len(), |r, N, H| {
                         let x = TileRows {
                             quants: self.x.quants[(slot + r) * BLOCK..].as_ptr(),
                             scales: self.x.scales[slot + r..].as_ptr(),
@@ -184,8 +203,8 @@ impl<Q: BlockFormat> Kernel for Blocks<'_, Q> {
                         // SAFETY: panel and tile are within bounds, checked in `new` and by the slicing above; the
                         // results of an item are its own.
                         unsafe {
-                            let sums: [S::F; M] = block_tile::<S, Q, M>(s, quants, blocks, lane, x);
-                            for (i, sum) in sums.into_iter().enumerate() {
+                            let sums: [[S::F; N]; H] = block_tile::<S, Q, N, H>(s, quants, blocks, lane, x);
+                            for (i, sum) in sums.into_iter().flatten().enumerate() {
                                 let feature = panel * PANEL + lane;
                                 self.out.store(s, rows.start + r + i, self.w, feature, sum);
                             }
@@ -207,36 +226,41 @@ struct TileRows {
     height: usize,
 }
 
-/// `M` rows times `LANES` features.
+impl TileRows {
+    #[inline(always)]
+    unsafe fn block(self, block: usize) -> RowBlocks {
+        // SAFETY: the caller passes a block of the tile.
+        unsafe {
+            let sums = self.sums.add(2 * block * self.height);
+            RowBlocks {
+                quants: self.quants.add(block * self.height * BLOCK),
+                scales: self.scales.add(block * self.height),
+                sums: [sums, sums.add(self.height)],
+            }
+        }
+    }
+}
+
+/// `N * H` rows times `LANES` features.
 ///
 /// # Safety
-/// `panel` points to a panel of `blocks` blocks; `x` to at least `M` rows of a tile with as many.
+/// `panel` points to a panel of `blocks` blocks; `x` to at least as many rows of a tile with as many blocks.
 #[inline(always)]
-unsafe fn block_tile<S: Simd, Q: BlockFormat, const M: usize>(
+unsafe fn block_tile<S: Simd, Q: BlockFormat, const N: usize, const H: usize>(
     s: S,
     panel: *const u8,
     blocks: usize,
     lane: usize,
     x: TileRows,
-) -> [S::F; M] {
-    let mut sums = [s.splat(0.0); M];
+) -> [[S::F; N]; H] {
+    let mut sums = [[s.splat(0.0); N]; H];
     // SAFETY: all pointers stay within the panel and the tile.
     unsafe {
         let scales = panel.add(blocks * Q::QUANTS);
         for block in 0..blocks {
             let w = Q::load(s, panel.add(block * Q::QUANTS), scales.add(block * Q::SCALES), lane);
-            let quants = x.quants.add(block * x.height * BLOCK);
-            let x_scales = x.scales.add(block * x.height);
-            let x_sums = x.sums.add(block * 2 * x.height);
-            let x_sums_high = x_sums.add(x.height);
-            for (r, sum) in sums.iter_mut().enumerate() {
-                let row = RowBlock {
-                    quants: quants.add(r * BLOCK),
-                    scale: x_scales.add(r),
-                    sums: [x_sums.add(r), x_sums_high.add(r)],
-                };
-                *sum = Q::add_row(s, &w, row, *sum);
-            }
+            let x = x.block(block);
+            for_each_group!(H, |h| sums[h] = Q::add_rows(s, &w, x.skip(h * N), sums[h]));
         }
     }
     sums
@@ -267,23 +291,23 @@ impl Floats<'_> {
     #[inline(always)]
     fn run_with<S: Simd>(&self, s: S, load: impl Fn(*const u8, usize) -> S::F) {
         let shape = self.x.shape();
-        for panel in self.panels.clone() {
-            let weights = self.w.panels[panel * self.w.panel_bytes()..][..self.w.panel_bytes()].as_ptr();
-            for tile in self.tiles.clone() {
-                let rows = shape.tile_rows(tile);
-                let x = &self.x.values[tile * shape.tile * shape.columns..][..shape.tile * shape.columns];
+        for tile in self.tiles.clone() {
+            let rows = shape.tile_rows(tile);
+            let x = &self.x.values[tile * shape.tile * shape.columns..][..shape.tile * shape.columns];
+            for panel in self.panels.clone() {
+                let weights = self.w.panels[panel * self.w.panel_bytes()..][..self.w.panel_bytes()].as_ptr();
                 for lane in (0..PANEL).step_by(S::LANES) {
-                    for_row_groups!(S, rows.len(), |r, M| {
-                        let mut sums = [s.splat(0.0); M];
+                    for_row_groups!(S, rows.len(), |r, N, H| {
+                        let mut sums = [[s.splat(0.0); N]; H];
                         for k in 0..shape.columns {
                             let w = load(weights, k * PANEL + lane);
-                            for (i, sum) in sums.iter_mut().enumerate() {
-                                // SAFETY: row `r + i` of column `k`, within the tile.
-                                let x = unsafe { *x.as_ptr().add(k * shape.tile + r + i) };
-                                *sum = s.fma(s.splat(x), w, *sum);
-                            }
+                            for_each_group!(H, |h| for n in 0..N {
+                                // SAFETY: a row of this group in column `k`, within the tile.
+                                let x = unsafe { *x.as_ptr().add(k * shape.tile + r + h * N + n) };
+                                sums[h][n] = s.fma(s.splat(x), w, sums[h][n]);
+                            });
                         }
-                        for (i, sum) in sums.into_iter().enumerate() {
+                        for (i, sum) in sums.into_iter().flatten().enumerate() {
                             let feature = panel * PANEL + lane;
                             // SAFETY: the results of an item are its own.
                             unsafe { self.out.store(s, rows.start + r + i, self.w, feature, sum) };

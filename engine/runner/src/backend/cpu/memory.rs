@@ -1,4 +1,4 @@
-//! Memory for weights and the KV cache: page-aligned, zeroed, in huge pages where the system grants them.
+//! Memory for weights, activations and the KV cache: page-aligned, zeroed, in huge pages where the system grants them.
 
 use std::ops::{Deref, DerefMut};
 

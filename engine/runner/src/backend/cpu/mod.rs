@@ -61,20 +61,20 @@ pub struct CpuBackend {
 }
 
 /// `[rows, width]` floats.
-#[derive(Debug)]
 pub struct CpuBuffer {
-    values: Vec<f32>,
+    memory: memory::Memory,
+    capacity: usize,
     rows: usize,
     width: usize,
 }
 
 impl CpuBuffer {
     fn values(&self) -> &[f32] {
-        &self.values[..self.rows * self.width]
+        bytemuck::cast_slice(&self.memory[..self.rows * self.width * size_of::<f32>()])
     }
 
     fn values_mut(&mut self) -> &mut [f32] {
-        &mut self.values[..self.rows * self.width]
+        bytemuck::cast_slice_mut(&mut self.memory[..self.rows * self.width * size_of::<f32>()])
     }
 }
 
@@ -119,16 +119,12 @@ impl Backend for CpuBackend {
 
     fn alloc(&self, rows: usize, width: usize) -> Result<CpuBuffer, BackendError> {
         let bytes = rows.saturating_mul(width).saturating_mul(size_of::<f32>());
-        let mut values = Vec::new();
-        values
-            .try_reserve_exact(bytes / size_of::<f32>())
-            .map_err(|_| BackendError::OutOfMemory { what: "activations".to_owned(), bytes })?;
-        values.resize(rows * width, 0.0);
-        Ok(CpuBuffer { values, rows, width })
+        let memory = memory::Memory::zeroed("activations", bytes)?;
+        Ok(CpuBuffer { memory, capacity: rows, rows, width })
     }
 
     fn set_rows(&self, buffer: &mut CpuBuffer, rows: usize) {
-        assert!(rows * buffer.width <= buffer.values.len(), "{rows} rows are more than were allocated");
+        assert!(rows <= buffer.capacity, "{rows} rows are more than the {} allocated", buffer.capacity);
         buffer.rows = rows;
     }
 
@@ -144,7 +140,7 @@ impl Backend for CpuBackend {
         let matrix = self.pack(weight)?;
         let mut buffer = self.alloc(weight.rows, weight.columns)?;
         for row in 0..weight.rows {
-            matrix.read_row(row, &mut buffer.values[row * weight.columns..][..weight.columns]);
+            matrix.read_row(row, &mut buffer.values_mut()[row * weight.columns..][..weight.columns]);
         }
         Ok(buffer)
     }
@@ -199,7 +195,7 @@ impl Backend for CpuBackend {
         layer: usize,
     ) {
         let rope = rope::Rope { qkv: qkv.values_mut(), q_heads, frequencies, pairs, batch };
-        rope::rope_and_store(&self.pool, &mut lock(&self.rope), rope, cache, layer);
+        rope::rope_and_store(self.isa, &self.pool, &mut lock(&self.rope), rope, cache, layer);
     }
 
     fn attention_into(

@@ -1,7 +1,11 @@
 //! Rotary embedding of queries and keys, and the way of keys and values into the cache.
 
-use super::kv_cache::{CpuKvCache, KvElement, store_head};
+use std::ops::Range;
+
+use super::isa::Isa;
+use super::kv_cache::{CpuKvCache, KvElement, KvLayout, store_head};
 use super::memory::Shared;
+use super::simd::{Kernel, Simd};
 use super::threads::Pool;
 use crate::backend::{Batch, KvType, RopePairs};
 
@@ -34,6 +38,7 @@ impl RopeTable {
 }
 
 /// Rotates one head.
+#[inline(always)]
 fn rotate(x: &mut [f32], (cos, sin): (&[f32], &[f32]), pairs: RopePairs) {
     match pairs {
         RopePairs::Halves => {
@@ -62,6 +67,7 @@ pub(super) struct Rope<'a> {
 
 /// Rotates in place and stores.
 pub(super) fn rope_and_store(
+    isa: Isa,
     pool: &Pool,
     table: &mut RopeTable,
     rope: Rope<'_>,
@@ -71,47 +77,71 @@ pub(super) fn rope_and_store(
     let positions = rope.batch.positions.iter().max().map_or(0, |&last| last as usize + 1);
     table.hold(rope.frequencies, positions);
     match cache.layout.shape.ty {
-        KvType::F16 => run::<u16>(pool, table, rope, cache, layer),
-        KvType::F32 => run::<f32>(pool, table, rope, cache, layer),
+        KvType::F16 => run::<u16>(isa, pool, table, rope, cache, layer),
+        KvType::F32 => run::<f32>(isa, pool, table, rope, cache, layer),
     }
 }
 
 /// Tokens below which one thread does it all.
 const ALONE: usize = 8;
 
-fn run<E: KvElement>(pool: &Pool, table: &RopeTable, rope: Rope<'_>, cache: &mut CpuKvCache, layer: usize) {
+fn run<E: KvElement>(
+    isa: Isa,
+    pool: &Pool,
+    table: &RopeTable,
+    rope: Rope<'_>,
+    cache: &mut CpuKvCache,
+    layer: usize,
+) {
     let layout = cache.layout;
-    let (dim, kv_heads) = (layout.shape.head_dim, layout.shape.kv_heads);
-    let width = (rope.q_heads + 2 * kv_heads) * dim;
-    assert_eq!(rope.qkv.len(), rope.batch.positions.len() * width);
-    assert_eq!(2 * rope.frequencies.len(), dim);
+    let (tokens, heads) = (rope.batch.positions.len(), rope.q_heads + layout.shape.kv_heads);
+    assert_eq!(rope.qkv.len(), tokens * (heads + layout.shape.kv_heads) * layout.shape.head_dim);
+    assert_eq!(2 * rope.frequencies.len(), layout.shape.head_dim);
+    let (q_heads, pairs, batch) = (rope.q_heads, rope.pairs, rope.batch);
     let qkv = Shared::new(rope.qkv);
     let elements = Shared::new(cache.layer_mut::<E>(layer));
     // Heads, not tokens, are shared out: whatever the block tables say, no two threads write the same place.
-    let one_head = |head: usize| {
-        for sequence in &rope.batch.sequences {
-            let blocks = &rope.batch.block_tables[sequence.table.clone()];
+    let run = |heads| isa.run(RopeHeads { table, qkv, q_heads, pairs, batch, layout, elements, heads });
+    if tokens < ALONE { run(0..heads) } else { pool.run(heads, &|head| run(head..head + 1)) }
+}
+
+struct RopeHeads<'a, E> {
+    table: &'a RopeTable,
+    qkv: Shared<'a, f32>,
+    q_heads: usize,
+    pairs: RopePairs,
+    batch: &'a Batch,
+    layout: KvLayout,
+    elements: Shared<'a, E>,
+    /// Query heads, then key heads.
+    heads: Range<usize>,
+}
+
+impl<E: KvElement> Kernel for RopeHeads<'_, E> {
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (dim, kv_heads) = (self.layout.shape.head_dim, self.layout.shape.kv_heads);
+        let width = (self.q_heads + 2 * kv_heads) * dim;
+        for sequence in &self.batch.sequences {
+            let blocks = &self.batch.block_tables[sequence.table.clone()];
             for token in sequence.tokens.clone() {
-                let position = rope.batch.positions[token] as usize;
-                let at = token * width + head * dim;
-                // SAFETY: this item's head in this row.
-                let x = unsafe { qkv.part(at..at + dim) };
-                rotate(x, table.at(position), rope.pairs);
-                let Some(kv_head) = head.checked_sub(rope.q_heads) else { continue };
-                let value = at + kv_heads * dim;
-                let block = blocks[position / layout.shape.block_size] as usize;
-                // SAFETY: values are only read, the cache's head is this item's.
-                unsafe {
-                    let place = (block, kv_head, position % layout.shape.block_size);
-                    store_head(elements, layout, place, x, qkv.part(value..value + dim));
+                let position = self.batch.positions[token] as usize;
+                for head in self.heads.clone() {
+                    let at = token * width + head * dim;
+                    // SAFETY: this item's head in this row.
+                    let x = unsafe { self.qkv.part(at..at + dim) };
+                    rotate(x, self.table.at(position), self.pairs);
+                    let Some(kv_head) = head.checked_sub(self.q_heads) else { continue };
+                    let value = at + kv_heads * dim;
+                    let block = blocks[position / self.layout.shape.block_size] as usize;
+                    let place = (block, kv_head, position % self.layout.shape.block_size);
+                    // SAFETY: values are only read; the cache's head is this item's.
+                    unsafe {
+                        let value = self.qkv.part(value..value + dim);
+                        store_head(s, self.elements, self.layout, place, x, value);
+                    }
                 }
             }
         }
-    };
-    let heads = rope.q_heads + kv_heads;
-    if rope.batch.positions.len() < ALONE {
-        (0..heads).for_each(one_head)
-    } else {
-        pool.run(heads, &one_head)
     }
 }

@@ -66,6 +66,10 @@ impl Simd for Avx2 {
         here!(_mm256_cvtph_ps(_mm_loadu_si128(p.cast())))
     }
     #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, x: Self::F) {
+        here!(_mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x)))
+    }
+    #[inline(always)]
     unsafe fn load_bf16(self, p: *const u16) -> Self::F {
         here!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))))
     }
@@ -174,27 +178,27 @@ impl Simd for Avx2 {
     }
     /// Pair sums stay in 16 bits as long as they surely fit: `8 * 2 * 15 * 127` and `2 * 2 * 63 * 127` do.
     #[inline(always)]
-    unsafe fn dot<const BITS: u32, const G: usize>(
+    unsafe fn dot<const BITS: u32, const G: usize, const N: usize>(
         self,
         w: &[Self::B; G],
-        x: *const i8,
-        init: *const i32,
-    ) -> Self::I {
+        x: [*const i8; N],
+        init: [*const i32; N],
+    ) -> [Self::I; N] {
         const { assert!(BITS == 4 && G <= 8 || BITS == 6) };
-        let x = x.cast::<i32>();
-        let mut sum = here!(_mm256_set1_epi32(init.read_unaligned()));
         let run = if BITS == 4 { 8 } else { 2 };
-        let mut g = 0;
-        while g < G {
-            let mut pairs = here!(_mm256_maddubs_epi16(w[g], _mm256_set1_epi32(x.add(g).read_unaligned())));
-            for next in g + 1..(g + run).min(G) {
-                let x = here!(_mm256_set1_epi32(x.add(next).read_unaligned()));
-                pairs = here!(_mm256_add_epi16(pairs, _mm256_maddubs_epi16(w[next], x)));
+        let mut sums = init.map(|init| here!(_mm256_set1_epi32(init.read())));
+        let mut pairs = [here!(_mm256_setzero_si256()); N];
+        for g in 0..G {
+            for n in 0..N {
+                let x = here!(_mm256_set1_epi32(x[n].cast::<i32>().add(g).read_unaligned()));
+                let products = here!(_mm256_maddubs_epi16(w[g], x));
+                pairs[n] = if g % run == 0 { products } else { here!(_mm256_add_epi16(pairs[n], products)) };
+                if g % run == run - 1 || g == G - 1 {
+                    sums[n] = here!(_mm256_add_epi32(sums[n], widen(pairs[n])));
+                }
             }
-            sum = here!(_mm256_add_epi32(sum, widen(pairs)));
-            g += run;
         }
-        sum
+        sums
     }
     #[inline(always)]
     fn prepare_bytes(self, x: Self::B) -> Self::B {
@@ -202,15 +206,23 @@ impl Simd for Avx2 {
     }
     /// `|w| * (x with the sign of w)`: no pair exceeds `2 * 128 * 127`, where unsigned weights would saturate.
     #[inline(always)]
-    unsafe fn dot_bytes<const G: usize>(self, w: &[Self::B; G], x: *const i8, _init: *const i32) -> Self::I {
-        let x = x.cast::<i32>();
-        let mut sum = here!(_mm256_setzero_si256());
-        for (g, &w) in w.iter().enumerate() {
-            here!({
-                let x = _mm256_sign_epi8(_mm256_set1_epi32(x.add(g).read_unaligned()), w);
-                sum = _mm256_add_epi32(sum, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w), x)));
-            });
+    unsafe fn dot_bytes<const G: usize, const N: usize>(
+        self,
+        w: &[Self::B; G],
+        x: [*const i8; N],
+        _init: [*const i32; N],
+    ) -> [Self::I; N] {
+        let mut sums = [here!(_mm256_setzero_si256()); N];
+        for g in 0..G {
+            let magnitude = here!(_mm256_abs_epi8(w[g]));
+            for n in 0..N {
+                here!({
+                    let x = _mm256_set1_epi32(x[n].cast::<i32>().add(g).read_unaligned());
+                    let products = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, w[g]));
+                    sums[n] = _mm256_add_epi32(sums[n], widen(products));
+                });
+            }
         }
-        sum
+        sums
     }
 }

@@ -64,6 +64,10 @@ impl Simd for Avx512 {
         here!(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())))
     }
     #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, x: Self::F) {
+        here!(_mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x)))
+    }
+    #[inline(always)]
     unsafe fn load_bf16(self, p: *const u16) -> Self::F {
         here!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(
             p.cast()
@@ -159,26 +163,33 @@ impl Simd for Avx512 {
         here!(_mm512_or_si512(low, _mm512_and_si512(x, _mm512_set1_epi8(0x30))))
     }
     #[inline(always)]
-    unsafe fn dot<const BITS: u32, const G: usize>(
+    unsafe fn dot<const BITS: u32, const G: usize, const N: usize>(
         self,
         w: &[Self::B; G],
-        x: *const i8,
-        init: *const i32,
-    ) -> Self::I {
-        let x = x.cast::<i32>();
-        let mut sum = here!(_mm512_set1_epi32(init.read_unaligned()));
-        for (g, &w) in w.iter().enumerate() {
-            sum = here!(_mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(x.add(g).read_unaligned())));
+        x: [*const i8; N],
+        init: [*const i32; N],
+    ) -> [Self::I; N] {
+        let mut sums = init.map(|init| here!(_mm512_set1_epi32(init.read())));
+        for g in 0..G {
+            for n in 0..N {
+                let x = here!(_mm512_set1_epi32(x[n].cast::<i32>().add(g).read_unaligned()));
+                sums[n] = here!(_mm512_dpbusd_epi32(sums[n], w[g], x));
+            }
         }
-        sum
+        sums
     }
     #[inline(always)]
     fn prepare_bytes(self, x: Self::B) -> Self::B {
         x
     }
     #[inline(always)]
-    unsafe fn dot_bytes<const G: usize>(self, w: &[Self::B; G], x: *const i8, init: *const i32) -> Self::I {
+    unsafe fn dot_bytes<const G: usize, const N: usize>(
+        self,
+        w: &[Self::B; G],
+        x: [*const i8; N],
+        init: [*const i32; N],
+    ) -> [Self::I; N] {
         // SAFETY: the caller's contract.
-        unsafe { self.dot::<8, G>(w, x, init) }
+        unsafe { self.dot::<8, G, N>(w, x, init) }
     }
 }

@@ -48,6 +48,11 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `LANES` readable halves.
     unsafe fn load_f16(self, p: *const u16) -> Self::F;
+    /// To IEEE halves, to nearest even.
+    ///
+    /// # Safety
+    /// `LANES` writable halves.
+    unsafe fn store_f16(self, p: *mut u16, x: Self::F);
     /// From brain floats.
     ///
     /// # Safety
@@ -102,24 +107,29 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     fn high_nibbles(self, x: Self::B) -> Self::B;
     /// `low | (two bits of x, from bit SHIFT on) << 4`, by byte.
     fn with_two_bits<const SHIFT: i32>(self, low: Self::B, x: Self::B) -> Self::B;
-    /// Dot products of weights with one row's activations: lane `i` gives `*init + sum(w[g][4 i + j] * x[4 g + j])`
-    /// over `g < G`, `j < 4`. Weights are unsigned and less than `2^BITS`, with `BITS` of 4 or 6 and `G` at most 8;
-    /// activations are in -127..=127.
+    /// Dot products of weights with the activations of `N` rows: lane `i` of result `n` is
+    /// `*init[n] + sum(w[g][4 i + j] * x[n][4 g + j])` over `g < G`, `j < 4`. Weights are unsigned and less than
+    /// `2^BITS`, with `BITS` of 4 or 6 and `G` at most 8; activations are in -127..=127.
     ///
     /// # Safety
-    /// `4 * G` readable bytes at `x`, an integer at `init`.
-    unsafe fn dot<const BITS: u32, const G: usize>(
+    /// `4 * G` readable bytes at each of `x`, an integer at each of `init`.
+    unsafe fn dot<const BITS: u32, const G: usize, const N: usize>(
         self,
         w: &[Self::B; G],
-        x: *const i8,
-        init: *const i32,
-    ) -> Self::I;
+        x: [*const i8; N],
+        init: [*const i32; N],
+    ) -> [Self::I; N];
     /// Bytes with an offset of 128, in the form that [`Simd::dot_bytes`] takes.
     fn prepare_bytes(self, x: Self::B) -> Self::B;
     /// `sum((w - 128) * x)` as in [`Simd::dot`], for weights of eight bits from [`Simd::prepare_bytes`];
-    /// `init` must be `-128 * sum(x)`.
+    /// each of `init` must be `-128 * sum(x)` of its row.
     ///
     /// # Safety
-    /// `4 * G` readable bytes at `x`, an integer at `init`.
-    unsafe fn dot_bytes<const G: usize>(self, w: &[Self::B; G], x: *const i8, init: *const i32) -> Self::I;
+    /// As for [`Simd::dot`].
+    unsafe fn dot_bytes<const G: usize, const N: usize>(
+        self,
+        w: &[Self::B; G],
+        x: [*const i8; N],
+        init: [*const i32; N],
+    ) -> [Self::I; N];
 }

@@ -15,25 +15,25 @@ impl Portable {
     }
 }
 
-const N: usize = 16;
+const LANES: usize = 16;
 
 #[inline(always)]
-fn zip(a: [f32; N], b: [f32; N], f: impl Fn(f32, f32) -> f32) -> [f32; N] {
+fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
     std::array::from_fn(|i| f(a[i], b[i]))
 }
 
 impl Simd for Portable {
-    const LANES: usize = N;
+    const LANES: usize = LANES;
     const TILE: usize = 4;
     const QUERY_TILE: usize = 4;
 
-    type F = [f32; N];
-    type I = [i32; N];
-    type B = [u8; 4 * N];
+    type F = [f32; LANES];
+    type I = [i32; LANES];
+    type B = [u8; 4 * LANES];
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
-        [x; N]
+        [x; LANES]
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> Self::F {
@@ -48,22 +48,27 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn load_f16(self, p: *const u16) -> Self::F {
         // SAFETY: the caller's contract.
-        unsafe { p.cast::<[u16; N]>().read_unaligned() }.map(|x| f16::from_bits(x).to_f32())
+        unsafe { p.cast::<[u16; LANES]>().read_unaligned() }.map(|x| f16::from_bits(x).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, x: Self::F) {
+        // SAFETY: the caller's contract.
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(x.map(|x| f16::from_f32(x).to_bits())) }
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const u16) -> Self::F {
         // SAFETY: the caller's contract.
-        unsafe { p.cast::<[u16; N]>().read_unaligned() }.map(|x| bf16::from_bits(x).to_f32())
+        unsafe { p.cast::<[u16; LANES]>().read_unaligned() }.map(|x| bf16::from_bits(x).to_f32())
     }
     #[inline(always)]
     unsafe fn load_i8(self, p: *const i8) -> Self::F {
         // SAFETY: the caller's contract.
-        unsafe { p.cast::<[i8; N]>().read_unaligned() }.map(f32::from)
+        unsafe { p.cast::<[i8; LANES]>().read_unaligned() }.map(f32::from)
     }
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, x: Self::I) {
         // SAFETY: the caller's contract.
-        unsafe { p.cast::<[i8; N]>().write_unaligned(x.map(|x| x as i8)) }
+        unsafe { p.cast::<[i8; LANES]>().write_unaligned(x.map(|x| x as i8)) }
     }
 
     #[inline(always)]
@@ -141,29 +146,36 @@ impl Simd for Portable {
         std::array::from_fn(|i| low[i] | (x[i] >> SHIFT & 3) << 4)
     }
     #[inline(always)]
-    unsafe fn dot<const BITS: u32, const G: usize>(
+    unsafe fn dot<const BITS: u32, const G: usize, const N: usize>(
         self,
         w: &[Self::B; G],
-        x: *const i8,
-        init: *const i32,
-    ) -> Self::I {
-        // SAFETY: the caller's contract.
-        let (x, init) = unsafe { (x.cast::<[[i8; 4]; G]>().read_unaligned(), init.read_unaligned()) };
-        let mut sums = [init; N];
-        for (w, x) in w.iter().zip(x) {
-            for (sum, w) in sums.iter_mut().zip(w.chunks_exact(4)) {
-                *sum += (0..4).map(|j| i32::from(w[j]) * i32::from(x[j])).sum::<i32>();
+        x: [*const i8; N],
+        init: [*const i32; N],
+    ) -> [Self::I; N] {
+        std::array::from_fn(|n| {
+            // SAFETY: the caller's contract.
+            let (x, init) = unsafe { (x[n].cast::<[[i8; 4]; G]>().read_unaligned(), init[n].read()) };
+            let mut sums = [init; LANES];
+            for (w, x) in w.iter().zip(x) {
+                for (sum, w) in sums.iter_mut().zip(w.chunks_exact(4)) {
+                    *sum += (0..4).map(|j| i32::from(w[j]) * i32::from(x[j])).sum::<i32>();
+                }
             }
-        }
-        sums
+            sums
+        })
     }
     #[inline(always)]
     fn prepare_bytes(self, x: Self::B) -> Self::B {
         x
     }
     #[inline(always)]
-    unsafe fn dot_bytes<const G: usize>(self, w: &[Self::B; G], x: *const i8, init: *const i32) -> Self::I {
+    unsafe fn dot_bytes<const G: usize, const N: usize>(
+        self,
+        w: &[Self::B; G],
+        x: [*const i8; N],
+        init: [*const i32; N],
+    ) -> [Self::I; N] {
         // SAFETY: the caller's contract.
-        unsafe { self.dot::<8, G>(w, x, init) }
+        unsafe { self.dot::<8, G, N>(w, x, init) }
     }
 }

@@ -89,7 +89,7 @@ fn run(
         for (&(index, _), sequence) in step.iter().zip(&batch.sequences) {
             let width = heads.q * heads.dim;
             let range = sequence.tokens.start * width..sequence.tokens.end * width;
-            results[index].extend(&out.values[range]);
+            results[index].extend(&out.values()[range]);
         }
     }
     results
@@ -257,7 +257,7 @@ fn copied_blocks_hold_the_same_keys_and_values_in_every_layer() {
                     layer,
                 );
                 backend.attention_into(&qkv, 2, 0.25, &batch, &cache, layer, &mut out);
-                outputs.push(bits(&out.values));
+                outputs.push(bits(out.values()));
             }
         }
     }

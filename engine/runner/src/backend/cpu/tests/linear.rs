@@ -7,7 +7,7 @@ fn linear(backend: &CpuBackend, x: &[f32], rows: usize, w: &super::super::CpuMat
     let x = buffer(backend, rows, x);
     let mut out = backend.alloc(rows, w.rows).unwrap();
     backend.linear_into(&x, w, &mut out);
-    out.values
+    out.values().to_vec()
 }
 
 /// Activations as the block formats take them: to signed bytes, by blocks of 32.
@@ -94,7 +94,7 @@ fn rows_read_back_exactly_as_stored() {
         backend.embed_into(&table, &ids, &mut out);
         let expected: Vec<f32> =
             ids.iter().flat_map(|&id| weights[id as usize * 512..][..512].to_vec()).collect();
-        assert_eq!(out.values, expected, "{ty:?}");
+        assert_eq!(out.values(), expected, "{ty:?}");
     }
 }
 

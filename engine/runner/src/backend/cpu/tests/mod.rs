@@ -114,7 +114,7 @@ fn backends() -> Vec<CpuBackend> {
 
 fn buffer(backend: &CpuBackend, rows: usize, values: &[f32]) -> CpuBuffer {
     let mut buffer = backend.alloc(rows, values.len() / rows).unwrap();
-    buffer.values.copy_from_slice(values);
+    buffer.values_mut().copy_from_slice(values);
     buffer
 }
 

@@ -96,7 +96,8 @@ fn a_threshold_leaves_budget_for_a_short_prompt_behind_a_long_one() {
 
 #[test]
 fn admission_keeps_room_for_prompts_that_are_still_being_computed() {
-    let mut world = World::new(10, 8, SchedulerConfig::default());
+    let config = SchedulerConfig { long_prefill_token_threshold: Some(4), ..SchedulerConfig::default() };
+    let mut world = World::new(10, 8, config);
     world.add(0..32, 1);
     world.add(100..112, 1);
     while world.step() {}

@@ -6,17 +6,21 @@
 // The schema derive repeats each public struct inside a function.
 #![allow(unreachable_pub)]
 
+mod check;
 mod crd;
 mod engine;
+mod markdown;
 mod model;
 mod schema;
 mod service;
 mod status;
 mod workload;
 
+pub use check::schema_violations;
 pub use crd::{definition, yaml};
 pub use engine::{ConfigKeyRef, EngineArg, EngineEnv, EngineSpec, EnvSource, OWNED_ARGS, OWNED_ENV};
 pub use kube::core::Duration;
+pub use markdown::markdown;
 pub use model::ModelSpec;
 pub use service::{LLMService, LLMServiceSpec, RunPolicy};
 pub use status::{Address, ConditionType, LLMServiceStatus};

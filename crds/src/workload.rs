@@ -12,7 +12,7 @@ use crate::schema;
     .message("resources.sharedMemory counts against resources.memory and must not exceed it"))]
 #[serde(rename_all = "camelCase")]
 pub struct ResourcesSpec {
-    /// Processor time asked for, in cores, as in 2 or 500m; also the number of threads that the engine starts.
+    /// Processor time that the scheduler sets aside, in cores, as in 2 or 500m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::quantity")]
     #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))")

@@ -1,0 +1,170 @@
+//! The schema of the CRD, applied to a manifest without an API server.
+
+use serde_json::{Map, Value};
+
+use crate::definition;
+
+/// Everything in `manifest.spec` that the schema of the CRD refuses, as `path: problem`. CEL rules are not part of
+/// this: with the feature `cel`, `LLMService::validate_cel` evaluates them.
+///
+/// # Panics
+/// As [`definition`].
+pub fn schema_violations(manifest: &Value) -> Vec<String> {
+    let crd = serde_json::to_value(definition()).expect("a definition is JSON");
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let mut found = Vec::new();
+    match manifest.get("spec") {
+        Some(spec) => check(schema, spec, "spec", &mut found),
+        None => found.push("spec: is required".to_owned()),
+    }
+    found
+}
+
+fn check(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
+    if !has_type(schema, value) {
+        found.push(format!("{path}: must be {}", wanted(schema)));
+        return;
+    }
+    match value {
+        Value::Object(fields) => object(schema, fields, path, found),
+        Value::Array(items) => array(schema, items, path, found),
+        Value::String(text) => string(schema, text, path, found),
+        Value::Number(number) => {
+            let number = number.as_f64().unwrap_or(f64::NAN);
+            if schema["minimum"].as_f64().is_some_and(|min| number < min) {
+                found.push(format!("{path}: must be at least {}", schema["minimum"]));
+            }
+            if schema["maximum"].as_f64().is_some_and(|max| number > max) {
+                found.push(format!("{path}: must be at most {}", schema["maximum"]));
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn has_type(schema: &Value, value: &Value) -> bool {
+    if schema["x-kubernetes-int-or-string"] == true {
+        return value.is_string() || value.is_i64();
+    }
+    match schema["type"].as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("integer") => value.is_i64(),
+        Some("boolean") => value.is_boolean(),
+        _ => true,
+    }
+}
+
+fn wanted(schema: &Value) -> String {
+    match schema["type"].as_str() {
+        Some(kind @ ("object" | "array" | "integer")) => format!("an {kind}"),
+        Some(kind) => format!("a {kind}; put quotes around a value that YAML reads otherwise"),
+        None => "a quantity: a whole number, or a string such as 500m or 8Gi".to_owned(),
+    }
+}
+
+fn object(schema: &Value, fields: &Map<String, Value>, path: &str, found: &mut Vec<String>) {
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
+    if schema["maxProperties"].as_u64().is_some_and(|max| fields.len() as u64 > max) {
+        found.push(format!("{path}: may hold at most {} entries", schema["maxProperties"]));
+    }
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !fields.contains_key(name) {
+            found.push(format!("{path}.{name}: is required"));
+        }
+    }
+    for (name, value) in fields {
+        let path = format!("{path}.{name}");
+        match schema["properties"].get(name).or_else(|| schema.get("additionalProperties")) {
+            Some(schema) => check(schema, value, &path, found),
+            None => found.push(format!("{path}: is no known field")),
+        }
+    }
+}
+
+fn array(schema: &Value, items: &[Value], path: &str, found: &mut Vec<String>) {
+    let count = items.len() as u64;
+    if schema["minItems"].as_u64().is_some_and(|min| count < min) {
+        found.push(format!("{path}: must hold at least {}", schema["minItems"]));
+    }
+    if schema["maxItems"].as_u64().is_some_and(|max| count > max) {
+        found.push(format!("{path}: may hold at most {}", schema["maxItems"]));
+    }
+    let key = |item: &Value| match schema["x-kubernetes-list-type"].as_str() {
+        Some("set") => Some(item.clone()),
+        Some("map") => item.get(schema["x-kubernetes-list-map-keys"][0].as_str()?).cloned(),
+        _ => None,
+    };
+    for (i, item) in items.iter().enumerate() {
+        check(&schema["items"], item, &format!("{path}[{i}]"), found);
+        if key(item).is_some_and(|k| items[..i].iter().any(|earlier| key(earlier).as_ref() == Some(&k))) {
+            found.push(format!("{path}[{i}]: stands in the list twice"));
+        }
+    }
+}
+
+fn string(schema: &Value, text: &str, path: &str, found: &mut Vec<String>) {
+    let length = text.chars().count() as u64;
+    if schema["minLength"].as_u64().is_some_and(|min| length < min) {
+        found.push(format!("{path}: must not be empty"));
+    }
+    if schema["maxLength"].as_u64().is_some_and(|max| length > max) {
+        found.push(format!("{path}: may be at most {} characters long", schema["maxLength"]));
+    }
+    if let Some(choices) = schema["enum"].as_array() {
+        if !choices.iter().any(|choice| choice == text) {
+            let names: Vec<&str> = choices.iter().filter_map(Value::as_str).collect();
+            found.push(format!("{path}: must be one of {}", names.join(", ")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_full_manifest_has_no_violation() {
+        let manifest = json!({"spec": {
+            "model": {"uri": "pvc://c/m.gguf", "servedNames": ["a", "b"]},
+            "replicas": 0,
+            "runPolicy": "Run",
+            "resources": {"cpu": 2, "memory": "8Gi"},
+            "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]},
+            "engine": {"args": [{"name": "max-model-len", "values": ["1"]}]},
+            "podTemplate": {"anything": {"goes": 1}},
+        }});
+        assert_eq!(schema_violations(&manifest), [""; 0]);
+    }
+
+    #[test]
+    fn each_kind_of_violation_names_its_field() {
+        let manifest = json!({"spec": {
+            "model": {"servedNames": ["a", "a"]},
+            "replicas": -1,
+            "runPolicy": "Walk",
+            "resources": {"cpu": 1.5},
+            "engine": {"args": [{"name": "x", "values": [1]}, {"name": "x"}]},
+            "replica": 1,
+        }});
+        let found = schema_violations(&manifest).join("\n");
+        for expected in [
+            "spec.model.uri: is required",
+            "spec.model.servedNames[1]: stands in the list twice",
+            "spec.replicas: must be at least 0",
+            "spec.runPolicy: must be one of Run, Paused, Stopped",
+            "spec.resources.cpu: must be a quantity",
+            "spec.engine.args[0].values[0]: must be a string",
+            "spec.engine.args[1]: stands in the list twice",
+            "spec.replica: is no known field",
+        ] {
+            assert!(found.contains(expected), "{expected} is not in\n{found}");
+        }
+        assert_eq!(schema_violations(&json!({})), ["spec: is required"]);
+    }
+}

@@ -1,9 +1,10 @@
-//! What `regatta operator` is told, and its entry.
+//! What `regatta operator` is told, and how it can end.
 
 use std::net::SocketAddr;
 
-use kube::Client;
 use tokio_util::sync::CancellationToken;
+
+use crate::Timings;
 
 /// Settings of one operator process.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct RunOptions {
     pub lease_namespace: String,
     /// Holder identity in the Lease: unique for each process, such as the pod's name.
     pub identity: String,
+    /// Pace of leader election.
+    pub lease_timings: Timings,
     /// Where `/metrics`, `/livez` and `/readyz` listen.
     pub admin_addr: SocketAddr,
     /// Engine image of services that name none.
@@ -33,20 +36,13 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The Lease was lost; the process must start anew, so that nothing runs on without it.
-    #[error("the lease {namespace}/regatta-operator was lost; ending so that a fresh process can stand for it")]
+    /// The client that asks engines could not be made.
+    #[error("cannot make the http client that asks engines for their state: {0}")]
+    HttpClient(#[from] reqwest::Error),
+    /// The Lease was lost; the process ends, so that nothing runs on without it.
+    #[error("the lease {namespace}/regatta-operator was lost; ending, so that a fresh process can stand for it")]
     LeaseLost {
         /// Namespace of the Lease.
         namespace: String,
     },
-}
-
-/// Runs the operator until `options.shutdown` is cancelled.
-///
-/// # Errors
-/// When the admin port cannot be opened or the Lease is lost.
-pub async fn run(client: Client, options: RunOptions) -> Result<(), Error> {
-    drop(client);
-    options.shutdown.cancelled().await;
-    Ok(())
 }

@@ -3,12 +3,10 @@
 //! A name that is already a label that fits is kept. Any other is cut and gets a hash of the whole name. So is one
 //! that looks as if it had such a hash, so that no kept name can equal a cut one.
 
-use sha2::{Digest, Sha256};
+use crate::hash::{self, HASH_LEN};
 
 /// Longest generated name.
 pub const MAX_GENERATED_NAME: usize = 63;
-
-const HASH_LEN: usize = 10;
 
 /// Name of a pod. `slot` is the lowest number that no pod of the revision uses.
 pub fn pod_name(service: &str, revision: &str, slot: u32) -> String {
@@ -27,14 +25,6 @@ pub fn service_name(service: &str) -> String {
     stem(service, MAX_GENERATED_NAME)
 }
 
-/// Short hash for labels and names: hexadecimal, of `HASH_LEN` characters.
-pub(crate) fn short_hash(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    let mut hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
-    hex.truncate(HASH_LEN);
-    hex
-}
-
 fn stem(name: &str, max_len: usize) -> String {
     if name.len() <= max_len && is_label(name) && !looks_hashed(name) {
         return name.to_owned();
@@ -44,7 +34,7 @@ fn stem(name: &str, max_len: usize) -> String {
     let keep = max_len.saturating_sub(HASH_LEN + 1);
     let mut cut: String = prefix.chars().chain(clean.chars()).take(keep).collect();
     cut.push('-');
-    cut + &short_hash(name.as_bytes())
+    cut + &hash::short(name.as_bytes())
 }
 
 /// A label as Services want it (RFC 1035): starts with a letter.

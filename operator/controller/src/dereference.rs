@@ -1,0 +1,88 @@
+//! Everything that a reconcile reads, gathered before it decides. Talks to the API server and to engines.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::{Api, ResourceExt};
+use regatta_crds::LLMService;
+use regatta_planner::{
+    ObservedPod,
+    contract::SERVICE_LABEL,
+    names::{Conflict, Owners},
+    revision::Revision,
+    validate::{ModelSource, claim, source_of},
+};
+
+use crate::{context::Context, written};
+
+/// What was seen of one service.
+pub(crate) struct Observed {
+    /// Pods that carry its label, with what their engines say.
+    pub(crate) pods: Vec<ObservedPod>,
+    /// Templates that its pods were made from.
+    pub(crate) revisions: Vec<Revision>,
+    /// Served names that it lost to services of other namespaces.
+    pub(crate) conflicts: Vec<Conflict>,
+    /// The claim of its model, if there is none of that name.
+    pub(crate) missing_claim: Option<String>,
+    /// When all this was seen.
+    pub(crate) now: Timestamp,
+}
+
+/// None while the caches are behind our own writes.
+pub(crate) async fn dereference(ctx: &Context, service: &LLMService) -> Result<Option<Observed>, kube::Error> {
+    let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+    let cached = pods_of(ctx, &namespace, &name);
+    if is_behind(ctx, &namespace, &name, &cached) {
+        return Ok(None);
+    }
+    let mut pods: Vec<_> = cached.iter().filter_map(|p| ObservedPod::read(p)).collect();
+    let replicas = u32::try_from(service.spec.replicas).unwrap_or(0);
+    ctx.engines.ask(&namespace, &name, replicas, &mut pods).await;
+    Ok(Some(Observed {
+        pods,
+        revisions: revisions_of(ctx, service),
+        conflicts: conflicts_of(ctx, service),
+        missing_claim: missing_claim(ctx, service, &namespace).await?,
+        now: Timestamp::now(),
+    }))
+}
+
+fn pods_of(ctx: &Context, namespace: &str, name: &str) -> Vec<std::sync::Arc<Pod>> {
+    ctx.pods().state_filter(|pod| {
+        let label = pod.metadata.labels.as_ref().and_then(|l| l.get(SERVICE_LABEL));
+        pod.metadata.namespace.as_deref() == Some(namespace) && label.is_some_and(|l| l == name)
+    })
+}
+
+fn is_behind(ctx: &Context, namespace: &str, name: &str, cached: &[std::sync::Arc<Pod>]) -> bool {
+    let prefix = format!("{name}-");
+    let version = |pod: &str| cached.iter().find(|p| p.name_any() == pod).map(|p| written::version(p));
+    ctx.written.is_ahead(namespace, |pod| pod.starts_with(&prefix), version)
+}
+
+fn revisions_of(ctx: &Context, service: &LLMService) -> Vec<Revision> {
+    let uid = service.uid();
+    let owned = ctx.revisions().state_filter(|stored| {
+        let mut owners = stored.metadata.owner_references.iter().flatten();
+        stored.metadata.namespace == service.metadata.namespace && owners.any(|o| Some(&o.uid) == uid.as_ref())
+    });
+    owned.iter().filter_map(|stored| Revision::read(stored)).collect()
+}
+
+/// Only services that ask for one of the same names are looked at more closely.
+fn conflicts_of(ctx: &Context, service: &LLMService) -> Vec<Conflict> {
+    let Some(mine) = claim(service) else { return Vec::new() };
+    let rivals = ctx.services().state_filter(|other| {
+        let default = [other.name_any()];
+        let names = other.spec.model.served_names.as_deref().unwrap_or(&default);
+        names.iter().any(|n| mine.served_names.contains(n))
+    });
+    let claims: Vec<_> = rivals.iter().filter_map(|other| claim(other)).collect();
+    Owners::settle(&claims).conflicts(&mine)
+}
+
+async fn missing_claim(ctx: &Context, service: &LLMService, namespace: &str) -> Result<Option<String>, kube::Error> {
+    let Some(ModelSource::Claim { claim, .. }) = source_of(service) else { return Ok(None) };
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), namespace);
+    Ok(claims.get_metadata_opt(&claim).await?.is_none().then_some(claim))
+}

@@ -1,0 +1,59 @@
+//! Events on the LLMService. Losing one loses nothing: they are for people.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Client, Resource,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use regatta_crds::{LLMService, LLMServiceStatus};
+use regatta_planner::{contract::FIELD_MANAGER, plan::Action};
+
+use crate::context::Context;
+
+/// Longest note that the API server takes, in bytes.
+const MAX_NOTE: usize = 1000;
+
+pub(crate) fn recorder(client: Client, identity: &str) -> Recorder {
+    let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: Some(identity.to_owned()) };
+    Recorder::new(client, reporter)
+}
+
+/// Tells that a step was taken.
+pub(crate) async fn step(ctx: &Context, service: &LLMService, action: &Action, why: &str) {
+    let (reason, pod) = match action {
+        Action::Create { name, .. } => ("ReplicaCreated", name),
+        Action::MarkDraining { name, .. } => ("ReplicaDraining", name),
+        Action::Delete { name, .. } => ("ReplicaDeleted", name),
+        Action::SetRoutable { name, .. } => ("ReplicaRoutable", name),
+        Action::Wait { .. } => return,
+    };
+    publish(ctx, service, EventType::Normal, reason, format!("{pod}: {why}")).await;
+}
+
+/// Warns when the condition Stalled has become true, or true for another reason.
+pub(crate) async fn stalled(ctx: &Context, service: &LLMService, status: &LLMServiceStatus) {
+    let find = |status: &LLMServiceStatus| {
+        let conditions = status.conditions.iter().flatten();
+        conditions.clone().find(|c| c.type_ == "Stalled" && c.status == "True").cloned()
+    };
+    let Some(now) = find(status) else { return };
+    let before = service.status.as_ref().and_then(find);
+    if before.is_none_or(|b| b.reason != now.reason) {
+        publish(ctx, service, EventType::Warning, &now.reason, now.message).await;
+    }
+}
+
+async fn publish(ctx: &Context, service: &LLMService, type_: EventType, reason: &str, note: String) {
+    let end = note.floor_char_boundary(MAX_NOTE);
+    let event = Event {
+        type_,
+        reason: reason.to_owned(),
+        note: Some(note[..end].to_owned()),
+        action: "Reconcile".into(),
+        secondary: None,
+    };
+    let regarding: ObjectReference = service.object_ref(&());
+    if let Err(error) = ctx.recorder.publish(&event, &regarding).await {
+        tracing::debug!(%error, reason, "an event was not recorded");
+    }
+}

@@ -1,0 +1,112 @@
+//! What was written and may not be in the caches yet.
+//!
+//! A plan made from pods as they were before our own last write could pick a second victim for one place. So a
+//! service is not planned until its cache shows all that was written for it.
+
+use std::{
+    collections::HashMap,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+/// After this time a created pod that is not in the cache is taken to be gone again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Namespace and name of a pod.
+type Key = (String, String);
+
+#[derive(Default)]
+pub(crate) struct Written {
+    pods: Mutex<HashMap<Key, Write>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    version: u64,
+    created: bool,
+    at: Instant,
+}
+
+impl Written {
+    /// Notes a pod as the API server returned it from a create.
+    pub(crate) fn created(&self, pod: &Pod) {
+        self.note(pod, true);
+    }
+
+    /// Notes a pod as the API server returned it from a patch.
+    pub(crate) fn patched(&self, pod: &Pod) {
+        self.note(pod, false);
+    }
+
+    /// Whether the cache is behind our writes to pods of `namespace` whose names `belongs` knows. `cached` gives the
+    /// resource version of a pod in the cache.
+    pub(crate) fn is_ahead(
+        &self,
+        namespace: &str,
+        belongs: impl Fn(&str) -> bool,
+        cached: impl Fn(&str) -> Option<u64>,
+    ) -> bool {
+        let mut pods = self.pods.lock().expect("never poisoned");
+        let mut ahead = false;
+        pods.retain(|(ns, name), write| {
+            if ns != namespace || !belongs(name) {
+                return write.at.elapsed() < PATIENCE;
+            }
+            let behind = match cached(name) {
+                Some(version) => version < write.version,
+                None => write.created,
+            };
+            let waits = behind && write.at.elapsed() < PATIENCE;
+            ahead |= waits;
+            waits
+        });
+        ahead
+    }
+
+    fn note(&self, pod: &Pod, created: bool) {
+        let key = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let write = Write { version: version(pod), created, at: Instant::now() };
+        self.pods.lock().expect("never poisoned").insert(key, write);
+    }
+}
+
+/// Resource versions count up; a server that does otherwise is waited for as long as [`PATIENCE`].
+pub(crate) fn version(pod: &Pod) -> u64 {
+    pod.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(version: &str) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some("a".into());
+        pod.metadata.namespace = Some("ns".into());
+        pod.metadata.resource_version = Some(version.into());
+        pod
+    }
+
+    #[test]
+    fn a_patch_is_awaited_until_the_cache_shows_it_or_the_pod_is_gone() {
+        let written = Written::default();
+        written.patched(&pod("7"));
+        assert!(written.is_ahead("ns", |_| true, |_| Some(6)));
+        assert!(!written.is_ahead("other", |_| true, |_| Some(6)));
+        assert!(!written.is_ahead("ns", |_| true, |_| Some(7)));
+        written.patched(&pod("8"));
+        assert!(!written.is_ahead("ns", |_| true, |_| None));
+    }
+
+    #[test]
+    fn a_created_pod_is_awaited_until_the_cache_has_it() {
+        let written = Written::default();
+        written.created(&pod("7"));
+        assert!(written.is_ahead("ns", |_| true, |_| None));
+        assert!(!written.is_ahead("ns", |_| true, |_| Some(9)));
+        assert!(!written.is_ahead("ns", |_| true, |_| None), "seen once is enough");
+    }
+}

@@ -1,0 +1,164 @@
+//! Where a service stands, as one of three: ready, at work, or stuck until a person acts.
+
+use super::{Problem, Situation};
+use crate::{ObservedPod, names::Conflict, plan::Mode};
+
+/// Names listed in a message.
+const MAX_NAMES: usize = 3;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Ready { reason: &'static str, message: String },
+    Waiting { reason: &'static str, message: String },
+    Stalled { reason: &'static str, message: String },
+    /// Nothing is done and nothing is wrong, but the spec is not met.
+    Paused { message: String },
+}
+
+pub(super) fn of(situation: &Situation<'_>) -> Verdict {
+    invalid(situation).or_else(|| blocked(situation)).unwrap_or_else(|| progress(situation))
+}
+
+/// The text of a problem with the spec itself.
+pub(super) fn spec_problem(problems: &[Problem]) -> Option<(&'static str, String)> {
+    problems.iter().find_map(|p| match p {
+        Problem::SpecInvalid(why) => Some(("SpecInvalid", why.clone())),
+        Problem::PodTemplateRefused(why) => {
+            Some(("PodTemplateRefused", format!("the API server refuses the pod: {why}; correct spec.podTemplate")))
+        }
+        _ => None,
+    })
+}
+
+fn invalid(situation: &Situation<'_>) -> Option<Verdict> {
+    spec_problem(situation.problems).map(|(reason, message)| Verdict::Stalled { reason, message })
+}
+
+/// What waiting does not mend.
+fn blocked(situation: &Situation<'_>) -> Option<Verdict> {
+    if situation.mode != Mode::Run {
+        return None;
+    }
+    let stalled = |(reason, message)| Verdict::Stalled { reason, message };
+    name_conflict(situation.conflicts)
+        .or_else(|| situation.problems.iter().find_map(problem))
+        .or_else(|| trouble(situation))
+        .or_else(|| unschedulable(situation))
+        .map(stalled)
+}
+
+fn name_conflict(conflicts: &[Conflict]) -> Option<(&'static str, String)> {
+    let first = conflicts.first()?;
+    let message = format!(
+        "the served name '{}' belongs to the older service {}/{}; choose another in spec.model.servedNames",
+        first.served_name, first.owner_namespace, first.owner_service,
+    );
+    Some(("ServedNameTaken", message))
+}
+
+fn problem(problem: &Problem) -> Option<(&'static str, String)> {
+    match problem {
+        Problem::ClaimMissing(claim) => Some((
+            "VolumeClaimMissing",
+            format!("PersistentVolumeClaim '{claim}' of spec.model.uri does not exist in this namespace; create it"),
+        )),
+        Problem::NameTaken { kind, name } => Some((
+            "NameTaken",
+            format!("{kind} '{name}' exists and is not of this service; delete it or rename the service"),
+        )),
+        Problem::PodRefused(why) => Some(("PodRefused", format!("the API server refuses to create pods: {why}"))),
+        Problem::SpecInvalid(_) | Problem::PodTemplateRefused(_) | Problem::ApplyFailed(_) => None,
+    }
+}
+
+fn trouble(situation: &Situation<'_>) -> Option<(&'static str, String)> {
+    // A pod that its node ended is replaced at once; only a replacement that ends too is worth a word.
+    let counts = |p: &&ObservedPod| !p.finished || p.attempt > 0;
+    let pods = current(situation).filter(counts);
+    let (pod, trouble) = pods.filter_map(|p| Some((p, p.trouble.as_ref()?))).min_by_key(|(_, t)| t.cause)?;
+    Some((trouble.cause.as_str(), format!("pod {}: {}", pod.name, trouble.message)))
+}
+
+fn unschedulable(situation: &Situation<'_>) -> Option<(&'static str, String)> {
+    let leaving = situation.pods.iter().any(|p| p.drain.is_some() || p.terminating);
+    let stuck = current(situation).find_map(|p| Some((&p.name, p.unschedulable.as_ref()?)));
+    let (name, why) = stuck.filter(|_| !leaving)?;
+    Some(("Unschedulable", format!("no node takes pod {name}: {why}")))
+}
+
+fn current<'a>(situation: &'a Situation<'_>) -> impl Iterator<Item = &'a ObservedPod> {
+    let of_revision = |p: &&ObservedPod| Some(p.revision.as_str()) == situation.revision;
+    situation.pods.iter().filter(of_revision).filter(|p| !p.terminating && p.drain.is_none())
+}
+
+fn progress(situation: &Situation<'_>) -> Verdict {
+    let wanted = match situation.mode {
+        Mode::Run | Mode::Paused => usize::try_from(situation.service.spec.replicas).unwrap_or(0),
+        Mode::Stopped | Mode::Deleting => 0,
+    };
+    let serving = current(situation).filter(|p| p.takes_requests() && p.ready).count();
+    let others = situation.pods.len() - current(situation).filter(|p| p.is_alive()).count();
+    let alive = situation.pods.iter().filter(|p| p.is_alive()).count();
+    let met = serving == wanted && alive == wanted && !draining(situation);
+    match situation.mode {
+        Mode::Deleting => waiting("Deleting", "replicas are drained and removed, since the service is deleted".into()),
+        Mode::Stopped if situation.pods.is_empty() => {
+            ready("Stopped", "runPolicy is Stopped: no replica is kept".into())
+        }
+        Mode::Stopped => waiting("Stopping", format!("runPolicy is Stopped: {} pods remain", situation.pods.len())),
+        Mode::Paused if !met => Verdict::Paused {
+            message: format!(
+                "runPolicy is Paused: {serving} of {wanted} replicas are up to date and take requests; nothing is changed"
+            ),
+        },
+        Mode::Run | Mode::Paused if met && wanted == 0 => ready("ScaledToZero", "no replica is wanted".into()),
+        Mode::Run | Mode::Paused if met => {
+            ready("ReplicasRoutable", format!("all {wanted} replicas are up to date and take requests"))
+        }
+        Mode::Run | Mode::Paused => waiting(phase(situation, wanted), working(situation, serving, wanted, others)),
+    }
+}
+
+fn ready(reason: &'static str, message: String) -> Verdict {
+    Verdict::Ready { reason, message }
+}
+
+fn waiting(reason: &'static str, message: String) -> Verdict {
+    Verdict::Waiting { reason, message }
+}
+
+fn draining(situation: &Situation<'_>) -> bool {
+    situation.pods.iter().any(|p| p.drain.is_some() && !p.terminating && !p.finished)
+}
+
+fn phase(situation: &Situation<'_>, wanted: usize) -> &'static str {
+    let of_old = |p: &&ObservedPod| p.is_alive() && Some(p.revision.as_str()) != situation.revision;
+    if situation.problems.iter().any(|p| matches!(p, Problem::ApplyFailed(_))) {
+        "ApplyFailed"
+    } else if situation.pods.iter().filter(of_old).count() > 0 {
+        "RollingOut"
+    } else if current(situation).count() >= wanted && draining(situation) {
+        "Draining"
+    } else {
+        "ReplicasStarting"
+    }
+}
+
+fn working(situation: &Situation<'_>, serving: usize, wanted: usize, others: usize) -> String {
+    let mut message = format!("{serving} of {wanted} replicas are up to date and take requests");
+    if others > 0 {
+        message += &format!("; {others} other pods are being replaced or removed");
+    }
+    let starting: Vec<_> = current(situation).filter(|p| !p.routable).map(|p| p.name.as_str()).collect();
+    if !starting.is_empty() {
+        let shown = starting[..starting.len().min(MAX_NAMES)].join(", ");
+        let more = starting.len().saturating_sub(MAX_NAMES);
+        message += &format!("; waiting for {shown}");
+        message += &if more > 0 { format!(" and {more} more") } else { String::new() };
+    }
+    let failed = situation.problems.iter().find_map(|p| match p {
+        Problem::ApplyFailed(why) => Some(format!("; {why}; trying again")),
+        _ => None,
+    });
+    message + &failed.unwrap_or_default()
+}

@@ -144,6 +144,11 @@ impl Sequence {
         &self.block_hashes[..num_blocks.min(self.block_hashes.len())]
     }
 
+    /// The block that this sequence makes findable next, while it is known: during prefill.
+    pub(crate) fn next_prompt_block(&self) -> Option<BlockHash> {
+        self.block_hashes.get(self.num_published_blocks as usize).copied()
+    }
+
     /// The terminal event.
     pub(crate) fn finished(&self, reason: FinishReason) -> Event {
         Event::Finished {

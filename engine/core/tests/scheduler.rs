@@ -145,6 +145,20 @@ fn a_common_beginning_is_computed_once_and_the_tails_are_given_up_first() {
 }
 
 #[test]
+fn sequences_that_arrive_together_compute_their_common_beginning_once() {
+    let mut world = World::new(200, 16, SchedulerConfig::default());
+    for own in 0..5 {
+        world.add((0..40).chain([1000 + own, 2000]), 3);
+    }
+    let mut num_computed = 0;
+    while world.step() {
+        num_computed += world.plan.token_ids.len();
+    }
+    // The beginning once, two own prompt tokens and two generated ones for each; the last needs no KV.
+    assert_eq!(num_computed, 40 + 5 * (2 + 2));
+}
+
+#[test]
 fn another_model_does_not_find_the_blocks_of_this_one() {
     use regatta_core::kv::BlockHash;
     let hash = |identity| BlockHash::root(identity).child([1, 2, 3, 4]);

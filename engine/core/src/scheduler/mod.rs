@@ -12,7 +12,7 @@ mod config;
 mod plan_step;
 mod settle;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 pub use config::{AdmissionError, SchedulerConfig, SequenceLimits};
@@ -89,6 +89,8 @@ pub struct Scheduler {
     /// Rows emptied since the last plan.
     released: Vec<Row>,
     row_of: HashMap<SequenceId, Row>,
+    /// During a plan: the prompt blocks that running sequences complete next.
+    next_blocks: HashSet<BlockHash>,
     counters: SchedulerStats,
 }
 
@@ -108,6 +110,7 @@ impl Scheduler {
             waiting: BTreeMap::new(),
             released: Vec::new(),
             row_of: HashMap::new(),
+            next_blocks: HashSet::new(),
             counters: SchedulerStats { block_size: runner.block_size, ..SchedulerStats::default() },
             config: SchedulerConfig { max_num_seqs: num_rows, max_num_batched_tokens: budget, ..config },
         }

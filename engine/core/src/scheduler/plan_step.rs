@@ -11,6 +11,7 @@ impl Scheduler {
     /// of a step that is in flight are left out of the next one.
     pub fn schedule(&mut self, plan: &mut StepPlan) -> bool {
         plan.clear();
+        self.next_blocks.clear();
         self.running.retain(|row| self.rows[row.0 as usize].is_some());
         let mut budget = self.config.max_num_batched_tokens;
         // Where those that run lack blocks, there are none for a newcomer.
@@ -45,6 +46,7 @@ impl Scheduler {
                 self.plan_sequence(row, num_tokens, 0, plan);
                 *budget -= num_tokens;
             }
+            self.next_blocks.extend(self.sequence(row).next_prompt_block());
             let num_lacking = self.kv.num_missing(row, self.sequence(row).num_tokens());
             promised = promised.map(|sum| sum + num_lacking);
             index += 1;
@@ -53,6 +55,9 @@ impl Scheduler {
     }
 
     /// Admits sequences in order of arrival, while rows, budget and blocks for their whole known length last.
+    ///
+    /// A sequence whose next block is just being computed by another waits for it, and so do those behind it: it
+    /// would otherwise take more of the budget to compute the same.
     fn plan_waiting(&mut self, plan: &mut StepPlan, budget: &mut u32, mut promised: u32) {
         while *budget > 0 && !self.free_rows.is_empty() {
             let Some(mut first) = self.waiting.first_entry() else { break };
@@ -62,9 +67,16 @@ impl Scheduler {
                 let num_cacheable = sequence.num_cacheable_blocks(block_size);
                 sequence.hash_blocks(num_cacheable, block_size, self.root_hash);
             }
+            let hashes = sequence.cacheable_hashes(block_size);
+            let (mut num_found, mut num_shared) = (0, 0);
+            for block in self.kv.find_prefix(hashes) {
+                num_found += 1;
+                num_shared += u32::from(!self.kv.is_idle(block));
+            }
+            if hashes.get(num_found).is_some_and(|hash| self.next_blocks.contains(hash)) {
+                break;
+            }
             // Blocks that others use already cost nothing.
-            let prefix = self.kv.find_prefix(sequence.cacheable_hashes(block_size));
-            let num_shared = prefix.filter(|&block| !self.kv.is_idle(block)).count() as u32;
             let num_needed = sequence.num_tokens().div_ceil(block_size) - num_shared;
             // One block more for each that runs: a newcomer must not cost them theirs right away.
             let headroom = self.running.len() as u32;
@@ -76,6 +88,7 @@ impl Scheduler {
             let num_tokens = self.share(self.sequence(row), *budget);
             self.plan_sequence(row, num_tokens, num_adopted, plan);
             *budget -= num_tokens;
+            self.next_blocks.extend(self.sequence(row).next_prompt_block());
             promised += self.kv.num_missing(row, self.sequence(row).num_tokens());
         }
     }

@@ -6,6 +6,7 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export REGATTA_MODEL := $(CURDIR)/.models/SmolLM2-135M-Instruct.Q4_1.gguf
 export REGATTA_PYTHON := $(CURDIR)/.tools/venv/bin/python
 # Off in CI, where nothing is built twice.
+export NEXTEST_PROFILE ?= $(if $(CI),ci,default)
 export CARGO_INCREMENTAL ?= $(if $(CI),0,1)
 
 BIN := target/debug
@@ -48,14 +49,11 @@ lint: toolchain tools ## format, lints, licences, generated files, chart
 
 .PHONY: test-unit
 test-unit: tools model build ## tests that need no cluster
-	cargo nextest run --locked --workspace --profile $(if $(CI),ci,default) -E 'not $(CLUSTER_TESTS)'
+	cargo nextest run --locked --workspace -E 'not binary(/^(cluster|path|harness)/)'
 
 .PHONY: test-cluster
 test-cluster: tools model build cluster-binaries images ## tests on a real Kubernetes, in namespaces that die with them
-	@e2e/tools/test-cluster.sh '$(CLUSTER_TESTS)'
-
-# Tests whose module or file is named `cluster` run against a real API server.
-CLUSTER_TESTS := (package(regatta-e2e) or test(/cluster/) or binary(/cluster/))
+	@e2e/tools/test-cluster.sh
 
 .PHONY: build
 build: toolchain

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -36,6 +36,7 @@ pub enum TokenizerSource {
 /// A model whose headers are read. Weights are mapped, not loaded.
 #[derive(Debug)]
 pub struct Checkpoint {
+    path: PathBuf,
     format: &'static str,
     config: ModelConfig,
     tokenizer: TokenizerSource,
@@ -65,9 +66,14 @@ impl Checkpoint {
         gguf::open(Gguf::open(path)?)
     }
 
-    pub(super) fn new(format: &'static str, config: ModelConfig, tokenizer: TokenizerSource) -> Self {
+    pub(super) fn new(
+        path: &Path,
+        format: &'static str,
+        config: ModelConfig,
+        tokenizer: TokenizerSource,
+    ) -> Self {
         let (files, tensors) = (Vec::new(), BTreeMap::new());
-        Self { format, config, tokenizer, files, tensors, digest: Sha256::new() }
+        Self { path: path.to_owned(), format, config, tokenizer, files, tensors, digest: Sha256::new() }
     }
 
     pub(super) fn add_file(
@@ -89,6 +95,11 @@ impl Checkpoint {
 
     pub(super) fn digest_header(&mut self, header: &[u8]) {
         self.digest.update(header);
+    }
+
+    /// The file or folder.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// `gguf` or `huggingface`.
@@ -132,7 +143,8 @@ impl Checkpoint {
         columns: usize,
     ) -> Result<WeightView<'_>, FormatError> {
         let (name, tensor) = self.tensors.get_key_value(name).ok_or_else(|| {
-            self.files[0].malformed(format!("it lacks the tensor `{name}`, which the architecture needs"))
+            let reason = format!("it lacks the tensor `{name}`, which the architecture needs");
+            FormatError::Malformed { path: self.path.clone(), reason }
         })?;
         let file = &self.files[tensor.file];
         let found: Vec<usize> = tensor.shape.iter().copied().skip_while(|&size| size == 1).collect();

@@ -6,27 +6,23 @@ mod tensors;
 
 pub use llama::{Activations, Llama};
 
+use std::path::PathBuf;
+
 use crate::backend::BackendError;
 use crate::formats::FormatError;
 
 /// A model that cannot be built from its checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// A weight is missing or has another shape.
+    /// A weight is missing, has another shape, or has no place in the architecture.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The backend cannot take a weight.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    /// A weight that the architecture does not have; without it the model would answer something else.
-    #[error(
-        "tensor `{name}` and {others} others have no place in this architecture; \
-         use a model of the plain llama architecture (no biases, no adapters merged beside the weights)"
-    )]
-    UnusedTensor {
-        /// The first such tensor.
-        name: String,
-        /// How many more there are.
-        others: usize,
+    #[error("{path}: {source}", path = path.display())]
+    Backend {
+        /// The model's file or folder.
+        path: PathBuf,
+        /// The backend's reason.
+        source: BackendError,
     },
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendError};
 use crate::formats::{Checkpoint, FormatError};
 use crate::weights::WeightView;
 
@@ -28,9 +28,14 @@ impl<'a, B: Backend> Tensors<'a, B> {
         self.checkpoint.weight(name, rows, columns)
     }
 
+    fn packed<T>(&self, result: Result<T, BackendError>) -> Result<T, ModelError> {
+        result.map_err(|source| ModelError::Backend { path: self.checkpoint.path().to_owned(), source })
+    }
+
     /// A vector of `columns`.
     pub(super) fn vector(&mut self, name: &str, columns: usize) -> Result<B::Buffer, ModelError> {
-        Ok(self.backend.vector(&self.take(name, 1, columns)?)?)
+        let view = self.take(name, 1, columns)?;
+        self.packed(self.backend.vector(&view))
     }
 
     /// A matrix `[rows, columns]`.
@@ -40,7 +45,8 @@ impl<'a, B: Backend> Tensors<'a, B> {
         rows: usize,
         columns: usize,
     ) -> Result<B::Matrix, ModelError> {
-        Ok(self.backend.pack(&self.take(name, rows, columns)?)?)
+        let view = self.take(name, rows, columns)?;
+        self.packed(self.backend.pack(&view))
     }
 
     /// Several matrices `[rows, columns]`, stacked in this order.
@@ -53,7 +59,7 @@ impl<'a, B: Backend> Tensors<'a, B> {
         for (name, rows) in &parts {
             views.push(self.take(name, *rows, columns)?);
         }
-        Ok(self.backend.pack_stacked(&views)?)
+        self.packed(self.backend.pack_stacked(&views))
     }
 
     /// Leaves a tensor out on purpose.
@@ -65,9 +71,14 @@ impl<'a, B: Backend> Tensors<'a, B> {
     pub(super) fn finish(self) -> Result<(), ModelError> {
         match self.unused.first() {
             None => Ok(()),
-            Some(name) => {
-                Err(ModelError::UnusedTensor { name: (*name).to_owned(), others: self.unused.len() - 1 })
-            }
+            Some(name) => Err(ModelError::Format(FormatError::Unsupported {
+                path: self.checkpoint.path().to_owned(),
+                what: format!(
+                    "tensor `{name}`, one of {} without a place in this architecture,",
+                    self.unused.len()
+                ),
+                supported: "use a plain model of the llama family, without biases".into(),
+            })),
         }
     }
 }

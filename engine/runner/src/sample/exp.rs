@@ -15,7 +15,7 @@ pub(super) fn exp(x: f32) -> f32 {
     let n = shifted - ROUND;
     let r = x - n * LN2_HIGH - n * LN2_LOW;
     let mut y = 1.987_569_1e-4;
-    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         y = y * r + coefficient;
     }
     let y = y * r * r + r + 1.0;

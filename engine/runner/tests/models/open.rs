@@ -125,7 +125,7 @@ fn a_window_of_attention_bounds_the_context() {
 #[case("rope_scaling", json!({"rope_type": "linear"}), "rope's factor is NaN")]
 #[case("quantization_config", json!({"quant_method": "awq"}), "the quantisation `awq` of safetensors")]
 #[case("num_hidden_layers", json!(3), "lacks the tensor `model.layers.2.input_layernorm.weight`")]
-#[case("num_hidden_layers", json!(1), "tensor `model.layers.1.input_layernorm.weight` and 8 others have no place")]
+#[case("num_hidden_layers", json!(1), "tensor `model.layers.1.input_layernorm.weight`, one of 9 without a place")]
 #[case("num_hidden_layers", json!(1_000_000_000), "the number of layers is 1000000000, it must be 1 to 1024")]
 #[case("hidden_size", json!(32), "has shape [320, 64], the model's sizes ask for [320, 32]")]
 #[case("num_key_value_heads", json!(3), "4 heads cannot share 3 key/value heads evenly")]
@@ -185,6 +185,7 @@ fn a_share_of_memory_is_no_more_than_all_sequences_can_use() {
 #[rstest]
 #[case(LoadOptions { max_model_len: Some(4096), ..Default::default() }, "this model takes 1 to 2048 tokens")]
 #[case(LoadOptions { max_num_seqs: 0, ..Default::default() }, "the maximum number of sequences is 0")]
+#[case(LoadOptions { threads: Some(0), ..Default::default() }, "the number of threads is 0; give 1 to 1024")]
 #[case(LoadOptions { block_size: 1 << 20, ..Default::default() }, "the block size is 1048576; give 1 to 1024")]
 #[case(LoadOptions { kv_memory: KvMemory::Share(f32::NAN), ..Default::default() }, "memory share of the KV cache is NaN")]
 fn options_out_of_bounds_are_refused_by_name(#[case] options: LoadOptions, #[case] reason: &str) {

@@ -146,7 +146,7 @@ fn tensor_bytes(name: &str, ty: WeightType, shape: &[u64]) -> Result<u64, Reason
     let columns = shape[shape.len() - 1];
     let (block_len, block_bytes) = (ty.block_len() as u64, ty.block_bytes() as u64);
     match elements {
-        Some(elements) if columns % block_len == 0 => (elements / block_len)
+        Some(elements) if columns.is_multiple_of(block_len) => (elements / block_len)
             .checked_mul(block_bytes)
             .ok_or_else(|| format!("tensor `{name}` of shape {shape:?} is larger than any file")),
         Some(_) => {

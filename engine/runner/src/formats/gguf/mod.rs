@@ -46,7 +46,7 @@ impl Gguf {
 pub(super) fn open(gguf: Gguf) -> Result<Checkpoint, FormatError> {
     let config = config::read(&gguf)?;
     let Gguf { file, metadata, tensors, header_bytes } = gguf;
-    let mut checkpoint = Checkpoint::new("gguf", config, TokenizerSource::Gguf(metadata));
+    let mut checkpoint = Checkpoint::new(file.path(), "gguf", config, TokenizerSource::Gguf(metadata));
     checkpoint.digest_header(&file.bytes()[..header_bytes]);
     let tensors = tensors.into_iter().map(|TensorInfo { name, ty, shape, range }| {
         (names::published(&name), Tensor { file: 0, ty, shape, range })

@@ -19,7 +19,8 @@ pub(super) fn open(folder: HfFolder) -> Result<Checkpoint, FormatError> {
     let text = folder.read_bounded("config.json", MAX_CONFIG_BYTES)?.ok_or_else(missing)?;
     let config = config::read(&folder, &text)?;
     let shards = shards::open(&folder)?;
-    let mut checkpoint = Checkpoint::new("huggingface", config, TokenizerSource::Folder(folder));
+    let path = folder.path().to_owned();
+    let mut checkpoint = Checkpoint::new(&path, "huggingface", config, TokenizerSource::Folder(folder));
     checkpoint.digest_header(&text);
     for shard in shards {
         checkpoint.digest_header(&shard.file.bytes()[..shard.header_bytes]);

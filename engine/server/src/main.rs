@@ -1,6 +1,6 @@
 //! `regatta-engine`: serve, inspect, fetch.
 
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 use regatta_engine::{args, args::Command, fetch, inspect, serve};
 use tracing_subscriber::EnvFilter;
@@ -13,7 +13,8 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     let filter = EnvFilter::try_from_env("REGATTA_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(ansi).with_env_filter(filter).init();
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

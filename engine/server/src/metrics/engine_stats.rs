@@ -68,6 +68,12 @@ fn counters(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::
         ("vllm:prompt_tokens", "Prompt tokens whose prefill is done", snapshot.prompt_tokens),
         ("vllm:generation_tokens", "Tokens generated", snapshot.generation_tokens),
         ("vllm:num_preemptions", "Sequences that lost their blocks and started over", snapshot.preemptions),
+        (
+            "vllm:prefix_cache_queries",
+            "Prompt tokens looked up in the prefix cache",
+            snapshot.prefix_cache_queries,
+        ),
+        ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache", snapshot.prefix_cache_hits),
         ("regatta:engine_steps", "Steps run", snapshot.steps),
     ];
     for (name, help, value) in counters {

@@ -53,8 +53,6 @@ pub(crate) struct RequestMetrics {
     time_to_first_token: Histogram,
     inter_token_latency: Histogram,
     e2e_latency: Histogram,
-    prefix_cache_queries: Counter,
-    prefix_cache_hits: Counter,
     pub(crate) http: Family<HttpLabels, Counter>,
 }
 
@@ -70,8 +68,6 @@ impl Default for RequestMetrics {
             time_to_first_token: Histogram::new(TTFT_BUCKETS),
             inter_token_latency: Histogram::new(ITL_BUCKETS),
             e2e_latency: Histogram::new(LATENCY_BUCKETS),
-            prefix_cache_queries: Counter::default(),
-            prefix_cache_hits: Counter::default(),
             http: Family::default(),
         }
     }
@@ -94,16 +90,6 @@ impl RequestMetrics {
             "vllm:e2e_request_latency_seconds",
             "Time from a request's arrival to a choice's end in seconds",
             self.e2e_latency.clone(),
-        );
-        registry.register(
-            "vllm:prefix_cache_queries",
-            "Prompt tokens looked up in the prefix cache, by choices that ended",
-            self.prefix_cache_queries.clone(),
-        );
-        registry.register(
-            "vllm:prefix_cache_hits",
-            "Prompt tokens found in the prefix cache, by choices that ended",
-            self.prefix_cache_hits.clone(),
         );
     }
 
@@ -137,12 +123,6 @@ impl ChoiceClock {
             None => self.metrics.time_to_first_token.observe((now - self.arrival).as_secs_f64()),
             Some(before) => self.metrics.inter_token_latency.observe((now - before).as_secs_f64()),
         }
-    }
-
-    /// What the prefix cache gave.
-    pub(crate) fn prefix_cache(&self, num_prompt_tokens: u32, num_cached_tokens: u32) {
-        self.metrics.prefix_cache_queries.inc_by(num_prompt_tokens.into());
-        self.metrics.prefix_cache_hits.inc_by(num_cached_tokens.into());
     }
 
     /// The choice ended; only the first call counts.

@@ -137,10 +137,7 @@ impl Choice {
             match self.events.recv().await? {
                 Event::PromptLogprobs(logprobs) => self.pending.prompt_logprobs = Some(logprobs),
                 Event::Token { token_id, logprobs } => self.token(token_id, logprobs),
-                Event::Finished { reason, num_prompt_tokens, num_cached_tokens, .. } => {
-                    self.clock.prefix_cache(num_prompt_tokens, num_cached_tokens);
-                    self.finished(reason);
-                }
+                Event::Finished { reason, .. } => self.finished(reason),
                 Event::Failed { reason } => {
                     self.ended = true;
                     self.clock.end(Ended::error);

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_missing_template_says_what_to_do() {
         let error = ChatTemplate::missing().render(&json!([]), None, true, &Map::new()).unwrap_err();
-        assert!(error.to_string().contains("--chat-template"), "{error}");
+        assert!(error.to_string().contains("/v1/completions"), "{error}");
     }
 
     #[test]

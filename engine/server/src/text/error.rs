@@ -39,8 +39,8 @@ pub enum TextError {
     Encode(String),
     /// The model has no chat template.
     #[error(
-        "the model has no chat template; use /v1/completions with a formatted prompt, or start the engine with \
-         --chat-template FILE"
+        "the model has no chat template; send a formatted prompt to /v1/completions, or put a chat_template.jinja beside \
+         the model's tokenizer.json"
     )]
     NoChatTemplate,
     /// The chat template failed on these messages.

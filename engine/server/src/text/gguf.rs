@@ -321,6 +321,24 @@ mod tests {
     }
 
     #[test]
+    fn a_run_of_spaces_is_joined_from_the_left() {
+        let mut vocab = sentencepiece();
+        for (len, score) in [(2, -0.1), (3, -0.2), (4, -0.3), (7, -0.4)] {
+            vocab.tokens.push("\u{2581}".repeat(len));
+            vocab.scores.push(score);
+            vocab.token_types.push(1);
+        }
+        let tokenizer = Tokenizer::from_gguf(&vocab).unwrap();
+        let lengths = |text: &str| {
+            let ids = tokenizer.encode(text, false).unwrap();
+            ids.iter().map(|&id| tokenizer.token_text(id).len()).collect::<Vec<_>>()
+        };
+        // With the prefix 7 spaces: 2 2 2 1, then 2 2 3, then 4 3, then 7. 9 stop at 4 2 3.
+        assert_eq!(lengths("      "), [7]);
+        assert_eq!(lengths("        "), [4, 2, 3]);
+    }
+
+    #[test]
     fn sentencepiece_without_space_prefix_adds_none() {
         let vocab =
             GgufVocab { add_space_prefix: Some(false), add_bos_token: Some(false), ..sentencepiece() };

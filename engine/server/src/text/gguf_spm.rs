@@ -1,6 +1,6 @@
 //! SentencePiece BPE (`tokenizer.ggml.model = llama`): merges follow from the scores.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::normalizers::{Prepend, Replace, Sequence};
@@ -37,19 +37,20 @@ pub(super) fn encoder(vocab: &GgufVocab) -> Result<Tokenizer, TextError> {
     Ok(encoder)
 }
 
-/// SentencePiece joins, again and again, the two neighbours whose union has the best score. As BPE: every way to split
-/// a token into two tokens is a merge, as important as the token's score; among equals the one with the better parts.
+/// SentencePiece joins, again and again, the two neighbours whose union has the best score, the leftmost among equals.
+/// As BPE: every way to split a token into two tokens is a merge, as important as the token's score. Among equals
+/// those with the longer parts come first, the left one above all, since joining from the left makes them.
 fn merges(vocab: &GgufVocab) -> Merges {
-    let ids: HashMap<&str, usize> = vocab.tokens.iter().map(String::as_str).zip(0..).collect();
+    let tokens: HashSet<&str> = vocab.tokens.iter().map(String::as_str).collect();
     let mut ranked = Vec::new();
-    for (id, token) in vocab.tokens.iter().enumerate() {
-        for (at, _) in token.char_indices().skip(1) {
-            let (left, right) = token.split_at(at);
-            if let (Some(&left_id), Some(&right_id)) = (ids.get(left), ids.get(right)) {
-                ranked.push((vocab.scores[id], (left_id, right_id), (left, right)));
-            }
-        }
+    for (token, &score) in vocab.tokens.iter().zip(&vocab.scores) {
+        let splits = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
+        let merges = splits.filter(|(left, right)| tokens.contains(left) && tokens.contains(right));
+        ranked.extend(merges.map(|(left, right)| {
+            let lengths = (left.chars().count(), right.chars().count());
+            (score, lengths, (left.to_owned(), right.to_owned()))
+        }));
     }
-    ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    ranked.into_iter().map(|(_, _, (left, right))| (left.to_owned(), right.to_owned())).collect()
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+    ranked.into_iter().map(|(_, _, merge)| merge).collect()
 }

@@ -1,5 +1,6 @@
 //! The engine thread over a fake runner.
 
+mod real_model;
 mod scripted;
 
 use std::sync::mpsc::Sender;

@@ -1,0 +1,154 @@
+//! A real, tiny model under the engine thread: what a request gets is the same bits, whatever is scheduled beside it.
+
+use std::path::Path;
+
+use regatta_core::kv::FreeOrder;
+use regatta_core::plan::PositionLogprobs;
+use regatta_core::sampling::SamplingParams;
+use regatta_core::scheduler::SchedulerConfig;
+use regatta_engine::engine::{ChoiceStream, Engine, EngineConfig, EngineSnapshot, Event, GenerateRequest};
+use regatta_runner::load::{KvMemory, LoadOptions, load};
+
+const MAX_MODEL_LEN: u32 = 128;
+
+/// How an engine is set up.
+struct Setup {
+    num_blocks: u32,
+    budget: u32,
+    free_order: FreeOrder,
+    enable_prefix_caching: bool,
+    at_once: bool,
+}
+
+/// All that a request got.
+#[derive(Debug, Default, PartialEq)]
+struct Answer {
+    token_ids: Vec<u32>,
+    logprobs: Vec<PositionLogprobs>,
+    prompt_logprobs: Option<Vec<PositionLogprobs>>,
+}
+
+/// 32 requests of mixed lengths, half of them with a beginning in common; greedy and sampled; one in four asks for
+/// log-probabilities of its prompt.
+fn requests() -> Vec<GenerateRequest> {
+    let request = |i: u32| {
+        let common = if i.is_multiple_of(2) { 40 } else { 0 };
+        let own = (0..1 + i * 13 % 50).map(|k| (i * 31 + k * 7) % 256);
+        let sampling = SamplingParams {
+            temperature: if i.is_multiple_of(3) { 0.0 } else { 0.9 },
+            seed: u64::from(i),
+            logprobs: Some(2),
+            prompt_logprobs: i.is_multiple_of(4).then_some(1),
+            max_tokens: 1 + i * 5 % 30,
+            ..SamplingParams::default()
+        };
+        let prompt = (0..common).map(|k| k * 5 % 256).chain(own).collect();
+        GenerateRequest { request_id: i.to_string(), prompt, n: 1, sampling }
+    };
+    (0..32).map(request).collect()
+}
+
+async fn answers(setup: Setup) -> (Vec<Answer>, EngineSnapshot) {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runner/tests/data/tiny-llama.gguf");
+    let options = LoadOptions {
+        max_num_seqs: 8,
+        max_num_batched_tokens: setup.budget,
+        max_model_len: Some(MAX_MODEL_LEN),
+        kv_memory: KvMemory::Blocks(setup.num_blocks),
+        threads: Some(2),
+        ..LoadOptions::default()
+    };
+    let scheduler = SchedulerConfig {
+        max_model_len: MAX_MODEL_LEN,
+        free_order: setup.free_order,
+        enable_prefix_caching: setup.enable_prefix_caching,
+        ..SchedulerConfig::default()
+    };
+    let runner = load(&model, &options).expect("the test data is readable").runner;
+    let (handle, _thread) =
+        Engine::spawn(runner, EngineConfig { scheduler, ..EngineConfig::default() }).unwrap();
+    let mut answers = Vec::new();
+    let mut streams = Vec::new();
+    for request in requests() {
+        streams.extend(handle.submit(request).unwrap());
+        if !setup.at_once {
+            answers.push(read(streams.remove(0)).await);
+        }
+    }
+    for stream in streams {
+        answers.push(read(stream).await);
+    }
+    (answers, handle.snapshot())
+}
+
+async fn read(mut stream: ChoiceStream) -> Answer {
+    let mut answer = Answer::default();
+    while let Some(event) = stream.recv().await {
+        match event {
+            Event::Token { token_id, logprobs } => {
+                answer.token_ids.push(token_id);
+                answer.logprobs.extend(logprobs);
+            }
+            Event::PromptLogprobs(logprobs) => answer.prompt_logprobs = Some(logprobs),
+            Event::Finished { .. } => {}
+            Event::Failed { reason } => panic!("{reason}"),
+        }
+    }
+    answer
+}
+
+/// One request after the other, whole prompts, nothing cached.
+async fn alone() -> Vec<Answer> {
+    let setup = Setup {
+        num_blocks: 64,
+        budget: 512,
+        free_order: FreeOrder::Ascending,
+        enable_prefix_caching: false,
+        at_once: false,
+    };
+    answers(setup).await.0
+}
+
+#[tokio::test]
+async fn requests_at_once_are_bit_identical_to_the_same_alone() {
+    let setup = Setup {
+        num_blocks: 64,
+        budget: 64,
+        free_order: FreeOrder::Ascending,
+        enable_prefix_caching: false,
+        at_once: true,
+    };
+    let (together, snapshot) = answers(setup).await;
+    assert_eq!(together, alone().await);
+    assert_eq!(snapshot.kv.in_use, 0);
+}
+
+#[tokio::test]
+async fn the_smallest_pool_with_shuffled_blocks_changes_no_bit() {
+    let setup = Setup {
+        num_blocks: MAX_MODEL_LEN / 16,
+        budget: 13,
+        free_order: FreeOrder::Shuffled(7),
+        enable_prefix_caching: false,
+        at_once: true,
+    };
+    let (together, snapshot) = answers(setup).await;
+    assert_eq!(together, alone().await);
+    assert!(snapshot.preemptions > 0, "{snapshot:?}");
+    assert_eq!(snapshot.kv.in_use, 0);
+}
+
+#[tokio::test]
+async fn blocks_from_the_prefix_cache_change_no_bit() {
+    let setup = Setup {
+        num_blocks: 20,
+        budget: 29,
+        free_order: FreeOrder::Shuffled(8),
+        enable_prefix_caching: true,
+        at_once: true,
+    };
+    let (together, snapshot) = answers(setup).await;
+    assert_eq!(together, alone().await);
+    assert!(snapshot.prefix_cache_hits > 0, "{snapshot:?}");
+    assert_eq!(snapshot.kv.in_use, 0);
+}

@@ -1,8 +1,9 @@
 //! Speed of the CPU backend's operations, put together as a Llama decoder of SmolLM2-135M's shape with random weights.
 //!
-//!     cargo run --release -p regatta-runner --example cpu_kernels -- [weight type] [repeats] [threads]
+//!     cargo run --release -p regatta-runner --example cpu_kernels -- [weight type] [repeats] [threads] [measure]
 //!
-//! Prints the median tokens a second for a prompt of 512, and for decoding 1 and 16 sequences at a context of 128.
+//! Prints the median tokens a second for a prompt of 512, and for decoding 1 and 16 sequences at a context of 128
+//! (measures `prompt`, `decode1`, `decode16`; all if none is named), and where the time went.
 
 use std::time::{Duration, Instant};
 
@@ -241,8 +242,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     println!("{} {ty:?}", backend.describe());
     let mut decoder = Decoder::new(backend, ty)?;
-    decoder.measure("prompt 512", 1, 0, 512, repeats.div_ceil(4));
-    decoder.measure("decode 1", 1, 128, 1, 4 * repeats);
-    decoder.measure("decode 16", 16, 128, 1, repeats);
+    let only = args.next();
+    let asked = |what: &str| only.as_deref().is_none_or(|only| only == what);
+    if asked("prompt") {
+        decoder.measure("prompt 512", 1, 0, 512, repeats.div_ceil(4));
+    }
+    if asked("decode1") {
+        decoder.measure("decode 1", 1, 128, 1, 4 * repeats);
+    }
+    if asked("decode16") {
+        decoder.measure("decode 16", 16, 128, 1, repeats);
+    }
     Ok(())
 }

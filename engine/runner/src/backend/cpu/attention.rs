@@ -256,9 +256,18 @@ fn scores<S: Simd, E: KvElement, const R: usize, const W: usize>(
     weights: &mut [[f32; PARTITION]; R],
 ) {
     let keys: [*const E; W] = std::array::from_fn(|w| groups[w].keys);
+    // Groups lie anywhere in memory: their values, and the keys that come next, are asked for while these are read.
+    let values: [*const E; W] = std::array::from_fn(|w| groups[w].values);
+    let next: [*const E; W] = std::array::from_fn(|w| groups[(W + w).min(groups.len() - 1)].keys);
     for lane in (0..GROUP).step_by(S::LANES) {
         let mut sums = [[s.splat(0.0); W]; R];
         for (d, query) in queries.iter().enumerate().take(layout.shape.head_dim) {
+            if lane == 0 {
+                for w in 0..W {
+                    s.prefetch(values[w].wrapping_add(d * GROUP));
+                    s.prefetch(next[w].wrapping_add(d * GROUP));
+                }
+            }
             // SAFETY: element `d` of a group's keys, 16 positions.
             let k = keys.map(|keys| unsafe { E::load(s, keys.add(d * GROUP + lane)) });
             for r in 0..R {

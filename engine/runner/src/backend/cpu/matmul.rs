@@ -91,28 +91,54 @@ struct Output<'a> {
     width: usize,
 }
 
+/// Evaluates `$body` for each `$h < $H` with a constant `$h`: as a loop, the sums would live in memory.
+macro_rules! for_each_group {
+    ($H:ident, |$h:ident| $body:expr) => {
+        for_each_group!(@ $H, $h, $body, 0 1 2 3)
+    };
+    (@ $H:ident, $h:ident, $body:expr, $($n:literal)*) => {
+        $(if $n < $H {
+            let $h = $n;
+            $body;
+        })*
+    };
+}
+
 impl Output<'_> {
-    /// Stores the lanes that are real features of `part`: `feature` is the first, within the part.
+    /// Stores the lanes that are real features of `part`, for rows from `row` on: `feature` is the first, within the
+    /// part.
     ///
     /// # Safety
     /// No other thread touches these results.
     #[inline(always)]
-    unsafe fn store<S: Simd>(self, s: S, row: usize, part: &Part, feature: usize, x: S::F) {
+    unsafe fn store<S: Simd, const N: usize, const H: usize>(
+        self,
+        s: S,
+        row: usize,
+        part: &Part,
+        feature: usize,
+        sums: &[[S::F; N]; H],
+    ) {
         let lanes = part.rows.saturating_sub(feature).min(S::LANES);
         if lanes == 0 {
             return;
         }
-        let at = row * self.width + part.first_row + feature;
-        // SAFETY: exclusive by the caller's contract.
-        let target = unsafe { self.values.part(at..at + lanes) };
-        if lanes == S::LANES {
-            // SAFETY: `target` has as many floats.
-            unsafe { s.store(target.as_mut_ptr(), x) };
-        } else {
-            let mut all = [0.0; PANEL];
-            // SAFETY: a vector has at most 16 lanes.
-            unsafe { s.store(all.as_mut_ptr(), x) };
-            target.copy_from_slice(&all[..lanes]);
+        let first = row * self.width + part.first_row + feature;
+        let end = first + (N * H - 1) * self.width + lanes;
+        // SAFETY: the range is checked; of it only this tile's results are touched, which are exclusive by the caller's
+        // contract. A vector has at most 16 lanes.
+        unsafe {
+            let target = self.values.pointer(first..end);
+            for_each_group!(H, |h| for n in 0..N {
+                let target = target.add((h * N + n) * self.width);
+                if lanes == S::LANES {
+                    s.store(target, sums[h][n]);
+                } else {
+                    let mut all = [0.0; PANEL];
+                    s.store(all.as_mut_ptr(), sums[h][n]);
+                    target.copy_from_nonoverlapping(all.as_ptr(), lanes);
+                }
+            });
         }
     }
 }
@@ -141,19 +167,6 @@ macro_rules! for_row_groups {
         $body;
         $r += $N * $H;
     }};
-}
-
-/// Evaluates `$body` for each `$h < $H` with a constant `$h`: as a loop, the sums would live in memory.
-macro_rules! for_each_group {
-    ($H:ident, |$h:ident| $body:expr) => {
-        for_each_group!(@ $H, $h, $body, 0 1 2 3)
-    };
-    (@ $H:ident, $h:ident, $body:expr, $($n:literal)*) => {
-        $(if $n < $H {
-            let $h = $n;
-            $body;
-        })*
-    };
 }
 
 /// A product with block-quantised weights.
@@ -204,10 +217,7 @@ impl<Q: BlockFormat> Kernel for Blocks<'_, Q> {
                         // results of an item are its own.
                         unsafe {
                             let sums: [[S::F; N]; H] = block_tile::<S, Q, N, H>(s, quants, blocks, lane, x);
-                            for (i, sum) in sums.into_iter().flatten().enumerate() {
-                                let feature = panel * PANEL + lane;
-                                self.out.store(s, rows.start + r + i, self.w, feature, sum);
-                            }
+                            self.out.store(s, rows.start + r, self.w, panel * PANEL + lane, &sums);
                         }
                     });
                 }
@@ -241,6 +251,14 @@ impl TileRows {
     }
 }
 
+/// Asks for `bytes` bytes from `p` on, unless another lane range of the panel already did.
+#[inline(always)]
+fn prefetch<S: Simd>(s: S, p: *const u8, bytes: usize, lane: usize) {
+    if lane == 0 {
+        (0..bytes).step_by(64).for_each(|at| s.prefetch(p.wrapping_add(at)));
+    }
+}
+
 /// `N * H` rows times `LANES` features.
 ///
 /// # Safety
@@ -253,6 +271,8 @@ unsafe fn block_tile<S: Simd, Q: BlockFormat, const N: usize, const H: usize>(
     lane: usize,
     x: TileRows,
 ) -> [[S::F; N]; H] {
+    // The fewer rows, the sooner the next block is needed.
+    let ahead = if N * H >= 8 { 6 } else { 24 };
     let mut sums = [[s.splat(0.0); N]; H];
     // SAFETY: all pointers stay within the panel and the tile.
     unsafe {
@@ -260,6 +280,8 @@ unsafe fn block_tile<S: Simd, Q: BlockFormat, const N: usize, const H: usize>(
         for block in 0..blocks {
             let w = Q::load(s, panel.add(block * Q::QUANTS), scales.add(block * Q::SCALES), lane);
             let x = x.block(block);
+            prefetch(s, panel.wrapping_add((block + ahead) * Q::QUANTS), Q::QUANTS, lane);
+            prefetch(s, scales.wrapping_add((block + ahead) * Q::SCALES), Q::SCALES, lane);
             for_each_group!(H, |h| sums[h] = Q::add_rows(s, &w, x.skip(h * N), sums[h]));
         }
     }
@@ -307,11 +329,8 @@ impl Floats<'_> {
                                 sums[h][n] = s.fma(s.splat(x), w, sums[h][n]);
                             });
                         }
-                        for (i, sum) in sums.into_iter().flatten().enumerate() {
-                            let feature = panel * PANEL + lane;
-                            // SAFETY: the results of an item are its own.
-                            unsafe { self.out.store(s, rows.start + r + i, self.w, feature, sum) };
-                        }
+                        // SAFETY: the results of an item are its own.
+                        unsafe { self.out.store(s, rows.start + r, self.w, panel * PANEL + lane, &sums) };
                     });
                 }
             }

@@ -44,7 +44,7 @@ pub(super) struct Shared<'a, T> {
     _slice: std::marker::PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: it gives access only through `part`, whose callers keep parts apart.
+// SAFETY: it gives access only to parts, whose users keep them apart.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
@@ -55,14 +55,21 @@ impl<'a, T> Shared<'a, T> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), _slice: std::marker::PhantomData }
     }
 
+    /// A pointer to the first element of `range`, which is checked.
+    #[inline(always)]
+    pub(super) fn pointer(self, range: std::ops::Range<usize>) -> *mut T {
+        assert!(range.start <= range.end && range.end <= self.len, "a part lies within its slice");
+        // SAFETY: within the slice.
+        unsafe { self.start.add(range.start) }
+    }
+
     /// The elements of `range`, which is checked.
     ///
     /// # Safety
     /// While the part lives no other part overlaps it.
     #[inline(always)]
     pub(super) unsafe fn part(self, range: std::ops::Range<usize>) -> &'a mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "a part lies within its slice");
         // SAFETY: within the slice, which is borrowed for 'a; exclusive by the caller's contract.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(range.clone()), range.len()) }
     }
 }

@@ -83,6 +83,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch<T>(self, p: *const T) {
+        here!(_mm_prefetch::<_MM_HINT_T0>(p.cast()));
+    }
+
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         here!(_mm512_add_ps(a, b))
     }

@@ -69,6 +69,9 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// `LANES` writable bytes.
     unsafe fn store_i8(self, p: *mut i8, x: Self::I);
 
+    /// Asks for the cache line at `p`, wherever that is.
+    fn prefetch<T>(self, p: *const T);
+
     /// `a + b`.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a - b`.

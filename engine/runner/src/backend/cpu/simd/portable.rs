@@ -72,6 +72,9 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn prefetch<T>(self, _p: *const T) {}
+
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| a + b)
     }

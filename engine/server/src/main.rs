@@ -1,6 +1,10 @@
 //! `regatta-engine`: serve, inspect, fetch.
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::{
+    io::{IsTerminal, Write},
+    path::Path,
+    process::ExitCode,
+};
 
 use regatta_engine::{args, args::Command, fetch, inspect, serve};
 use tracing_subscriber::EnvFilter;
@@ -28,7 +32,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = match command {
         Command::Serve(settings) => runtime.block_on(serve::serve(*settings)).map_err(Into::into),
-        Command::Inspect { model } => inspect::run(&model).map(|facts| println!("{facts}")).map_err(Into::into),
+        Command::Inspect { model } => print(&model),
         Command::Fetch { uri, to, sha256 } => {
             runtime.block_on(fetch::run(&uri, &to, sha256.as_deref())).map_err(Into::into)
         }
@@ -36,4 +40,9 @@ fn run(command: Command) -> anyhow::Result<()> {
     // Loading cannot be interrupted; a process that ends does not wait for it.
     runtime.shutdown_background();
     result
+}
+
+fn print(model: &Path) -> anyhow::Result<()> {
+    let facts = inspect::run(model)?;
+    Ok(writeln!(std::io::stdout(), "{facts}")?)
 }

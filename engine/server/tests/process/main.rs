@@ -1,0 +1,5 @@
+//! The program as a process: what it refuses at start, how it drains, and how it ends.
+
+mod engine;
+mod refusals;
+mod signals;

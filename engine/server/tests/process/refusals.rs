@@ -1,0 +1,52 @@
+use std::net::TcpListener;
+
+use crate::engine::serve;
+
+/// Runs a command line that must be refused and returns what it says.
+fn refusal(flags: &[&str], env: &[(&str, &str)]) -> String {
+    let output = serve(flags).envs(env.iter().copied()).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn an_accelerator_without_a_backend_is_refused() {
+    let text = refusal(&[], &[("REGATTA_ACCELERATOR", "nvidia.com/gpu=1")]);
+    assert!(text.contains("this pod was given an accelerator (nvidia.com/gpu=1)"), "{text}");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let text = refusal(&["--internal-port", &port], &[]);
+    assert!(text.contains(&format!("cannot listen on 127.0.0.1:{port}")), "{text}");
+    assert!(text.contains("stop the process that uses the port, or choose another"), "{text}");
+}
+
+#[test]
+fn a_checksum_for_a_folder_is_refused() {
+    let text = refusal(&["--model-sha256", &"0".repeat(64)], &[]);
+    assert!(text.contains("--model-sha256 is for a single file"), "{text}");
+}
+
+#[test]
+fn a_length_that_the_model_or_the_memory_cannot_meet_is_refused() {
+    let text = refusal(&["--max-model-len", "1m"], &[]);
+    assert!(text.contains("1000000") && text.contains("2048"), "{text}");
+    let text = refusal(&["--max-model-len", "2K", "--num-gpu-blocks-override", "10"], &[]);
+    assert!(text.contains("160"), "{text}");
+}
+
+#[test]
+fn an_unknown_instruction_set_is_refused_with_the_known_ones() {
+    let text = refusal(&[], &[("REGATTA_ISA", "mmx")]);
+    assert!(text.contains("mmx") && text.contains("portable"), "{text}");
+}
+
+#[test]
+fn a_flag_that_is_not_honoured_is_refused() {
+    let text = refusal(&["--tensor-parallel-size", "2"], &[]);
+    assert!(text.contains("--tensor-parallel-size is not supported"), "{text}");
+}

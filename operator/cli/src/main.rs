@@ -1,3 +1,39 @@
 //! `regatta`: operator, gateway, local, crd.
 
-fn main() {}
+mod args;
+mod cluster;
+mod crd;
+mod exec;
+mod local;
+mod log;
+mod shutdown;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    rustls::crypto::ring::default_provider().install_default().expect("no provider was installed before");
+    let cli = Cli::parse();
+    log::install();
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    match command {
+        Command::Operator(args) => runtime()?.block_on(cluster::operator(args)),
+        Command::Gateway(args) => runtime()?.block_on(cluster::gateway(args)),
+        Command::Local(args) => runtime()?.block_on(local::run(args)),
+        Command::Crd(args) => crd::print(&args),
+        Command::Exec(args) => exec::run(args),
+    }
+}

@@ -17,6 +17,7 @@ mod replica;
 mod retry;
 mod run;
 mod server;
+mod stall;
 mod table;
 mod upstream;
 mod watch;

@@ -23,6 +23,8 @@ pub struct Limits {
     pub response_timeout: Duration,
     /// Between two parts of a response.
     pub idle_timeout: Duration,
+    /// That a client may leave an answer unread.
+    pub write_timeout: Duration,
     /// Attempts of one request, the first included.
     pub max_attempts: usize,
 }
@@ -40,6 +42,7 @@ impl Default for Limits {
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(600),
             idle_timeout: Duration::from_secs(300),
+            write_timeout: Duration::from_secs(300),
             max_attempts: 3,
         }
     }

@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 use tracing::{debug, info, warn};
 
-use crate::{Gateway, Limits};
+use crate::{Gateway, Limits, stall::Stalling};
 
 const MAX_STREAMS: u32 = 256;
 const PING: Duration = Duration::from_secs(30);
@@ -72,6 +72,7 @@ async fn accept(
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let stream = next(listener).await;
+        let stream = Stalling::new(stream, gateway.0.limits.write_timeout);
         let connection = builder.serve_connection(TokioIo::new(stream), service.clone()).into_owned();
         let connection = graceful.watch(connection);
         let cut = cut.clone();

@@ -1,0 +1,145 @@
+//! From a file to services that can run here.
+
+use std::{io::Read, path::Path};
+
+use anyhow::{Context, bail};
+use regatta_crds::{LLMService, RunPolicy, schema_violations};
+use regatta_planner::{Place, ValidatedService, validate};
+use serde_json::Value;
+
+/// Largest manifest, in bytes.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Reads every LLMService of `file`; says what it skips.
+///
+/// # Errors
+/// When the file cannot be read, is no YAML, holds no LLMService, or one that a cluster or this machine would refuse.
+pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<ValidatedService>> {
+    let text = text(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text).with_context(|| format!("{} is no valid YAML", file.display()))?;
+    let mut services: Vec<ValidatedService> = Vec::new();
+    for document in documents.iter().filter(|d| !d.is_null()) {
+        let kind = document["kind"].as_str().unwrap_or("a document without kind");
+        let name = document["metadata"]["name"].as_str().unwrap_or("without name");
+        if kind != "LLMService" {
+            eprintln!("skipping {kind} {name}: only LLMServices run here");
+            continue;
+        }
+        let service = parse(document).with_context(|| format!("{}: LLMService {name}", file.display()))?;
+        if services.iter().any(|s| (&s.namespace, &s.name) == (&service.namespace, &service.name)) {
+            bail!("{}: LLMService {name} stands in it twice", file.display());
+        }
+        services.push(service);
+    }
+    if services.is_empty() {
+        bail!("{} holds no LLMService", file.display());
+    }
+    Ok(services)
+}
+
+fn text(file: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut source: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(std::fs::File::open(file)?)
+    };
+    let read = source.by_ref().take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if read as u64 > MAX_BYTES {
+        bail!("it is larger than {MAX_BYTES} bytes");
+    }
+    Ok(text)
+}
+
+/// The checks of the API server, then those of the operator.
+fn parse(document: &Value) -> anyhow::Result<ValidatedService> {
+    if document["apiVersion"] != "regatta.dev/v1alpha1" {
+        bail!("apiVersion must be regatta.dev/v1alpha1");
+    }
+    let violations = schema_violations(document);
+    if !violations.is_empty() {
+        bail!("{}", violations.join("\n  "));
+    }
+    let service: LLMService = serde_json::from_value(document.clone())?;
+    check_rules(&service)?;
+    let mut valid = validate(&service, Place::Local)?;
+    if valid.namespace.is_empty() {
+        valid.namespace = "default".into();
+    }
+    if valid.run_policy == RunPolicy::Stopped {
+        valid.replicas = 0;
+    }
+    Ok(valid)
+}
+
+#[cfg(feature = "cel")]
+fn check_rules(service: &LLMService) -> anyhow::Result<()> {
+    let Err(errors) = service.validate_cel() else { return Ok(()) };
+    let messages: Vec<String> = errors.into_vec().into_iter().map(|e| e.message).collect();
+    bail!("{}", messages.join("\n  "))
+}
+
+/// The operator's validation repeats the rules.
+#[cfg(not(feature = "cel"))]
+fn check_rules(_: &LLMService) -> anyhow::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn of(text: &str) -> anyhow::Result<Vec<ValidatedService>> {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(text.as_bytes()).expect("written");
+        read(file.path())
+    }
+
+    fn service(name: &str, spec: &str) -> String {
+        format!(
+            "apiVersion: regatta.dev/v1alpha1\nkind: LLMService\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+        )
+    }
+
+    #[test]
+    fn llmservices_are_taken_and_other_kinds_skipped() {
+        let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
+        let text = [
+            service("a", "{model: {uri: 'file:///m'}}"),
+            config.into(),
+            service("b", "{model: {uri: 'pvc://c/m'}}"),
+        ];
+        let services = of(&text.join("---\n")).expect("valid");
+        assert_eq!(services.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(services[0].namespace, "default");
+    }
+
+    #[test]
+    fn a_stopped_service_has_no_replicas_here() {
+        let services = of(&service("a", "{model: {uri: 'file:///m'}, runPolicy: Stopped}")).expect("valid");
+        assert_eq!(services[0].replicas, 0);
+    }
+
+    #[test]
+    fn each_fault_is_told_with_its_place() {
+        let cases = [
+            ("", "holds no LLMService"),
+            ("a: [", "is no valid YAML"),
+            (&service("a", "{model: {uri: 's3://m'}}"), "must start with"),
+            (&service("a", "{model: {uri: 'file:///m'}, replica: 2}"), "spec.replica: is no known field"),
+            (&service("A", "{model: {uri: 'file:///m'}}"), "metadata.name must start with a letter"),
+            (
+                &[service("a", "{model: {uri: 'file:///m'}}"), service("a", "{model: {uri: 'file:///m'}}")]
+                    .join("---\n"),
+                "twice",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = format!("{:#}", of(text).expect_err("refused"));
+            assert!(error.contains(expected), "{error} does not say '{expected}'");
+        }
+    }
+}

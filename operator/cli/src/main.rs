@@ -13,11 +13,15 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
+use log::Reader;
 
 fn main() -> ExitCode {
     rustls::crypto::ring::default_provider().install_default().expect("no provider was installed before");
     let cli = Cli::parse();
-    log::install();
+    log::install(match cli.command {
+        Command::Operator(_) | Command::Gateway(_) => Reader::Collector,
+        _ => Reader::Person,
+    });
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -127,6 +127,8 @@ fn spawn(engine: &Path, run: &Run, ports: Ports) -> anyhow::Result<Child> {
         .args(["exec", "--parent", &parent, "--"])
         .arg(engine)
         .args(arguments(&run.service, &run.model, ports))
+        // Its lines are passed on; colours would come through as escape codes.
+        .env("NO_COLOR", "1")
         .envs(run.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -12,11 +12,15 @@ use k8s_openapi::api::{
     apps::v1::ControllerRevision,
     core::v1::{Pod, Service},
 };
-use kube::{Api, ResourceExt, api::{Patch, PatchParams}};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
 use regatta_crds::{LLMService, LLMServiceStatus};
 use regatta_planner::{
-    Plan, ValidatedService, build, names,
+    Plan, ValidatedService, build,
     contract::FIELD_MANAGER,
+    names,
     plan::{Action, Step},
     revision::{self, Chosen},
     status::Problem,
@@ -47,7 +51,12 @@ pub(crate) struct Outcome {
 
 impl Objects {
     /// Pure: renders everything that `plan` needs.
-    pub(crate) fn build(service: &ValidatedService, chosen: &Chosen, plan: &Plan, observed: &Observed) -> Self {
+    pub(crate) fn build(
+        service: &ValidatedService,
+        chosen: &Chosen,
+        plan: &Plan,
+        observed: &Observed,
+    ) -> Self {
         let revision = &chosen.revision;
         let pod = |name: &str, attempt| build::pod(service, revision, name, attempt);
         let render = |step: &Step| match &step.action {
@@ -61,7 +70,10 @@ impl Objects {
             service: build::service(service),
             new_revision: chosen.is_new.then(|| (build::controller_revision(service, revision), probe())),
             steps: plan.steps.iter().map(render).collect(),
-            unneeded_revisions: unneeded.iter().map(|hash| names::revision_name(&service.name, hash)).collect(),
+            unneeded_revisions: unneeded
+                .iter()
+                .map(|hash| names::revision_name(&service.name, hash))
+                .collect(),
         }
     }
 }
@@ -85,7 +97,11 @@ pub(crate) async fn apply(ctx: &Context, service: &LLMService, objects: Option<&
 }
 
 /// Writes the status if it differs from the one that was read.
-pub(crate) async fn status(ctx: &Context, service: &LLMService, status: &LLMServiceStatus) -> Result<(), kube::Error> {
+pub(crate) async fn status(
+    ctx: &Context,
+    service: &LLMService,
+    status: &LLMServiceStatus,
+) -> Result<(), kube::Error> {
     if service.status.as_ref() == Some(status) {
         return Ok(());
     }

@@ -40,7 +40,13 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Default for Cache<K> {
 
 impl<K> Cache<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static,
 {
     pub(crate) fn reader(&self) -> &Store<K> {
         &self.reader

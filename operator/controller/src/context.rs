@@ -1,18 +1,13 @@
+use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod};
 use kube::{
     Client,
     runtime::{events::Recorder, reflector::Store},
 };
-use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod};
 use regatta_crds::LLMService;
 use std::sync::Arc;
 
 use crate::{
-    Error, RunOptions,
-    backoff::Backoff,
-    cache::Caches,
-    engines::Engines,
-    events,
-    metrics::Metrics,
+    Error, RunOptions, backoff::Backoff, cache::Caches, engines::Engines, events, metrics::Metrics,
     written::Written,
 };
 

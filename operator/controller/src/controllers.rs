@@ -50,7 +50,10 @@ pub(crate) async fn run(ctx: Arc<Context>, stop: CancellationToken) {
 }
 
 /// Plans nothing before every cache holds a first list: a missing pod would be made twice.
-async fn caught_up(service: Arc<LLMService>, ctx: Arc<Context>) -> Result<kube::runtime::controller::Action, kube::Error> {
+async fn caught_up(
+    service: Arc<LLMService>,
+    ctx: Arc<Context>,
+) -> Result<kube::runtime::controller::Action, kube::Error> {
     let ready = async { tokio::try_join!(ctx.pods().wait_until_ready(), ctx.revisions().wait_until_ready()) };
     if ready.await.is_err() {
         return Ok(kube::runtime::controller::Action::requeue(COUNT_PERIOD));
@@ -82,7 +85,10 @@ async fn count_objects(ctx: &Context) {
     }
 }
 
-type Reconciled = Result<(ObjectRef<LLMService>, kube::runtime::controller::Action), ControllerError<kube::Error, watcher::Error>>;
+type Reconciled = Result<
+    (ObjectRef<LLMService>, kube::runtime::controller::Action),
+    ControllerError<kube::Error, watcher::Error>,
+>;
 
 /// Failed reconciles are logged where they are tried again; the rest is the runtime's own trouble.
 fn report(result: Reconciled) {

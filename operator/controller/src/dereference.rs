@@ -29,7 +29,10 @@ pub(crate) struct Observed {
 }
 
 /// None while the caches are behind our own writes.
-pub(crate) async fn dereference(ctx: &Context, service: &LLMService) -> Result<Option<Observed>, kube::Error> {
+pub(crate) async fn dereference(
+    ctx: &Context,
+    service: &LLMService,
+) -> Result<Option<Observed>, kube::Error> {
     let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
     let cached = pods_of(ctx, &namespace, &name);
     if is_behind(ctx, &namespace, &name, &cached) {
@@ -55,16 +58,16 @@ fn pods_of(ctx: &Context, namespace: &str, name: &str) -> Vec<std::sync::Arc<Pod
 }
 
 fn is_behind(ctx: &Context, namespace: &str, name: &str, cached: &[std::sync::Arc<Pod>]) -> bool {
-    let prefix = format!("{name}-");
     let version = |pod: &str| cached.iter().find(|p| p.name_any() == pod).map(|p| written::version(p));
-    ctx.written.is_ahead(namespace, |pod| pod.starts_with(&prefix), version)
+    ctx.written.is_ahead(namespace, name, version)
 }
 
 fn revisions_of(ctx: &Context, service: &LLMService) -> Vec<Revision> {
     let uid = service.uid();
     let owned = ctx.revisions().state_filter(|stored| {
         let mut owners = stored.metadata.owner_references.iter().flatten();
-        stored.metadata.namespace == service.metadata.namespace && owners.any(|o| Some(&o.uid) == uid.as_ref())
+        stored.metadata.namespace == service.metadata.namespace
+            && owners.any(|o| Some(&o.uid) == uid.as_ref())
     });
     owned.iter().filter_map(|stored| Revision::read(stored)).collect()
 }
@@ -81,7 +84,11 @@ fn conflicts_of(ctx: &Context, service: &LLMService) -> Vec<Conflict> {
     Owners::settle(&claims).conflicts(&mine)
 }
 
-async fn missing_claim(ctx: &Context, service: &LLMService, namespace: &str) -> Result<Option<String>, kube::Error> {
+async fn missing_claim(
+    ctx: &Context,
+    service: &LLMService,
+    namespace: &str,
+) -> Result<Option<String>, kube::Error> {
     let Some(ModelSource::Claim { claim, .. }) = source_of(service) else { return Ok(None) };
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), namespace);
     Ok(claims.get_metadata_opt(&claim).await?.is_none().then_some(claim))

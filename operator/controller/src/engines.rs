@@ -1,11 +1,6 @@
 //! Asking engines for their state: the one thing that is observed outside the API server.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::Mutex,
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, sync::Mutex, time::Duration};
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
@@ -36,7 +31,8 @@ pub(crate) struct Engines {
 
 impl Engines {
     pub(crate) fn new() -> Result<Self, reqwest::Error> {
-        let http = reqwest::Client::builder().timeout(DEADLINE).connect_timeout(DEADLINE).no_proxy().build()?;
+        let http =
+            reqwest::Client::builder().timeout(DEADLINE).connect_timeout(DEADLINE).no_proxy().build()?;
         Ok(Self { http, idle: Mutex::default() })
     }
 

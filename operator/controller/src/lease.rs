@@ -131,8 +131,12 @@ impl Elector {
         };
         match tokio::time::timeout(self.timings.retry_period, giving).await {
             Ok(Ok(())) => tracing::info!("released the lease"),
-            Ok(Err(error)) => tracing::warn!(%error, "could not release the lease; the next leader waits for its end"),
-            Err(_) => tracing::warn!("could not release the lease in time; the next leader waits for its end"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "could not release the lease; the next leader waits for its end")
+            }
+            Err(_) => {
+                tracing::warn!("could not release the lease in time; the next leader waits for its end")
+            }
         }
     }
 

@@ -65,7 +65,11 @@ impl Default for Metrics {
         r.register("reconciles_in_progress", "Reconciles in progress", metrics.in_progress.clone());
         r.register("steps", "Steps taken on pods by action", metrics.steps.clone());
         r.register("objects", "Objects in the caches by kind", metrics.objects.clone());
-        r.register("watch_errors", "Watches that broke and are opened again, by kind", metrics.watch_errors.clone());
+        r.register(
+            "watch_errors",
+            "Watches that broke and are opened again, by kind",
+            metrics.watch_errors.clone(),
+        );
         r.register("leader", "Whether this process leads", metrics.leader.clone());
         metrics
     }

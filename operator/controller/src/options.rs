@@ -29,7 +29,9 @@ pub struct RunOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The admin port could not be opened.
-    #[error("cannot listen on {addr} for metrics and probes: {source}; choose another address with --admin-addr")]
+    #[error(
+        "cannot listen on {addr} for metrics and probes: {source}; choose another address with --admin-addr"
+    )]
     Admin {
         /// The wanted address.
         addr: SocketAddr,
@@ -40,7 +42,9 @@ pub enum Error {
     #[error("cannot make the http client that asks engines for their state: {0}")]
     HttpClient(#[from] reqwest::Error),
     /// The Lease was lost; the process ends, so that nothing runs on without it.
-    #[error("the lease {namespace}/regatta-operator was lost; ending, so that a fresh process can stand for it")]
+    #[error(
+        "the lease {namespace}/regatta-operator was lost; ending, so that a fresh process can stand for it"
+    )]
     LeaseLost {
         /// Namespace of the Lease.
         namespace: String,

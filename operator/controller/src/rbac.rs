@@ -33,3 +33,25 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
         ..PolicyRule::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER: &str = include_str!("../../../charts/regatta/files/operator-rules.yaml");
+    const LEASE: &str = include_str!("../../../charts/regatta/files/operator-lease-rules.yaml");
+
+    #[test]
+    fn the_chart_gives_the_rights_that_are_needed_and_no_more() {
+        let read = |yaml| serde_saphyr::from_str::<Vec<PolicyRule>>(yaml).expect("rules");
+        assert_eq!(read(CLUSTER), cluster_rules());
+        assert_eq!(read(LEASE), lease_rules());
+    }
+
+    #[test]
+    fn nothing_is_said_about_secrets_or_everything() {
+        let all = cluster_rules().into_iter().chain(lease_rules());
+        let mut words = all.flat_map(|r| r.verbs.into_iter().chain(r.resources.into_iter().flatten()));
+        assert!(!words.any(|w| w == "*" || w.contains("secret")));
+    }
+}

@@ -157,7 +157,8 @@ fn status_of(
 
 fn pause(decision: &Result<Decision, SpecError>, problems: &[Problem], observed: &Observed) -> Duration {
     let wake = decision.as_ref().ok().and_then(|d| d.plan.wake());
-    let until = wake.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO));
+    let until =
+        wake.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO));
     let retry = (!problems.is_empty() || !observed.conflicts.is_empty()).then_some(RETRY);
     [until, retry].into_iter().flatten().min().unwrap_or(RESYNC).max(CATCH_UP)
 }

@@ -31,7 +31,12 @@ pub async fn run(client: Client, options: RunOptions) -> Result<(), Error> {
     result
 }
 
-async fn lead(client: Client, options: &RunOptions, elector: &Elector, metrics: Arc<Metrics>) -> Result<(), Error> {
+async fn lead(
+    client: Client,
+    options: &RunOptions,
+    elector: &Elector,
+    metrics: Arc<Metrics>,
+) -> Result<(), Error> {
     let Some(held) = elector.acquire(&options.shutdown).await else { return Ok(()) };
     tracing::info!(identity = %options.identity, "leading");
     metrics.leader.set(1);

@@ -11,12 +11,13 @@ use std::{
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use regatta_planner::contract::SERVICE_LABEL;
 
 /// After this time a created pod that is not in the cache is taken to be gone again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Namespace and name of a pod.
-type Key = (String, String);
+/// Namespace and name of a service, and name of a pod.
+type Key = (String, String, String);
 
 #[derive(Default)]
 pub(crate) struct Written {
@@ -41,18 +42,18 @@ impl Written {
         self.note(pod, false);
     }
 
-    /// Whether the cache is behind our writes to pods of `namespace` whose names `belongs` knows. `cached` gives the
-    /// resource version of a pod in the cache.
+    /// Whether the cache is behind our writes to pods of a service. `cached` gives the resource version of a pod in
+    /// the cache.
     pub(crate) fn is_ahead(
         &self,
         namespace: &str,
-        belongs: impl Fn(&str) -> bool,
+        service: &str,
         cached: impl Fn(&str) -> Option<u64>,
     ) -> bool {
         let mut pods = self.pods.lock().expect("never poisoned");
         let mut ahead = false;
-        pods.retain(|(ns, name), write| {
-            if ns != namespace || !belongs(name) {
+        pods.retain(|(ns, owner, name), write| {
+            if ns != namespace || owner != service {
                 return write.at.elapsed() < PATIENCE;
             }
             let behind = match cached(name) {
@@ -67,7 +68,8 @@ impl Written {
     }
 
     fn note(&self, pod: &Pod, created: bool) {
-        let key = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let service = pod.labels().get(SERVICE_LABEL).cloned().unwrap_or_default();
+        let key = (pod.namespace().unwrap_or_default(), service, pod.name_any());
         let write = Write { version: version(pod), created, at: Instant::now() };
         self.pods.lock().expect("never poisoned").insert(key, write);
     }
@@ -86,6 +88,7 @@ mod tests {
         let mut pod = Pod::default();
         pod.metadata.name = Some("a".into());
         pod.metadata.namespace = Some("ns".into());
+        pod.metadata.labels = Some([(SERVICE_LABEL.to_owned(), "llm".to_owned())].into());
         pod.metadata.resource_version = Some(version.into());
         pod
     }
@@ -94,19 +97,19 @@ mod tests {
     fn a_patch_is_awaited_until_the_cache_shows_it_or_the_pod_is_gone() {
         let written = Written::default();
         written.patched(&pod("7"));
-        assert!(written.is_ahead("ns", |_| true, |_| Some(6)));
-        assert!(!written.is_ahead("other", |_| true, |_| Some(6)));
-        assert!(!written.is_ahead("ns", |_| true, |_| Some(7)));
+        assert!(written.is_ahead("ns", "llm", |_| Some(6)));
+        assert!(!written.is_ahead("ns", "llm-2", |_| Some(6)));
+        assert!(!written.is_ahead("ns", "llm", |_| Some(7)));
         written.patched(&pod("8"));
-        assert!(!written.is_ahead("ns", |_| true, |_| None));
+        assert!(!written.is_ahead("ns", "llm", |_| None));
     }
 
     #[test]
     fn a_created_pod_is_awaited_until_the_cache_has_it() {
         let written = Written::default();
         written.created(&pod("7"));
-        assert!(written.is_ahead("ns", |_| true, |_| None));
-        assert!(!written.is_ahead("ns", |_| true, |_| Some(9)));
-        assert!(!written.is_ahead("ns", |_| true, |_| None), "seen once is enough");
+        assert!(written.is_ahead("ns", "llm", |_| None));
+        assert!(!written.is_ahead("ns", "llm", |_| Some(9)));
+        assert!(!written.is_ahead("ns", "llm", |_| None), "seen once is enough");
     }
 }

@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 pub use trouble::{Cause, Trouble};
 
-use crate::contract::{ATTEMPT_ANNOTATION, DRAINING_ANNOTATION, ENGINE_CONTAINER, REVISION_LABEL, ROUTABLE_GATE};
+use crate::contract::{
+    ATTEMPT_ANNOTATION, DRAINING_ANNOTATION, ENGINE_CONTAINER, REVISION_LABEL, ROUTABLE_GATE,
+};
 
 /// One pod as planning sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,12 +148,19 @@ fn engine_running(status: &PodStatus) -> bool {
     engines.any(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()))
 }
 
-fn ended(pod: &Pod, status: &PodStatus, created: Timestamp, finished: bool, terminating: bool) -> Option<Timestamp> {
+fn ended(
+    pod: &Pod,
+    status: &PodStatus,
+    created: Timestamp,
+    finished: bool,
+    terminating: bool,
+) -> Option<Timestamp> {
     if finished {
         let terminated = |c: &k8s_openapi::api::core::v1::ContainerStatus| {
             c.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref().map(|t| t.0)
         };
-        let last_condition = status.conditions.iter().flatten().filter_map(|c| c.last_transition_time.as_ref());
+        let last_condition =
+            status.conditions.iter().flatten().filter_map(|c| c.last_transition_time.as_ref());
         let of_containers = status.container_statuses.iter().flatten().filter_map(terminated).max();
         return of_containers.or_else(|| last_condition.map(|t| t.0).max()).or(Some(created));
     }

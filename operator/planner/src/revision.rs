@@ -60,7 +60,10 @@ pub fn choose(service: &ValidatedService, stored: &[Revision], default_image: &s
         return Chosen { revision: same.clone(), is_new: false };
     }
     let number = stored.iter().map(|r| r.number).max().unwrap_or(0) + 1;
-    Chosen { revision: Revision { hash, spec_hash: service.spec_hash.clone(), number, template }, is_new: true }
+    Chosen {
+        revision: Revision { hash, spec_hash: service.spec_hash.clone(), number, template },
+        is_new: true,
+    }
 }
 
 /// Hashes of stored revisions that nothing needs: neither the one in use, nor a pod, nor the recent history.

@@ -64,6 +64,7 @@ pub fn status(situation: &Situation<'_>) -> LLMServiceStatus {
         Some(i32::try_from(kept).unwrap_or(i32::MAX))
     };
     let url = format!("http://{}.{namespace}.svc:{HTTP_PORT}", names::service_name(name));
+    let revision = situation.revision.map(|hash| names::revision_name(name, hash));
     LLMServiceStatus {
         observed_generation: meta.generation,
         replicas: count(&|_| true),
@@ -73,7 +74,7 @@ pub fn status(situation: &Situation<'_>) -> LLMServiceStatus {
         selector: Some(build::selector(name)),
         conditions: Some(conditions::all(situation)),
         addresses: Some(vec![Address { name: "service".into(), url }]),
-        revision: situation.revision.map(Into::into).or_else(|| previous_revision(situation)),
+        revision: revision.or_else(|| previous_revision(situation)),
     }
 }
 

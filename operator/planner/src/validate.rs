@@ -14,8 +14,10 @@ use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, EnvVar, EnvVarSource, PodTemplateSpec, SecretKeySelector, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use regatta_crds::{
+    EngineEnv, EngineSpec, LLMService, LLMServiceSpec, MAX_NAME, OWNED_ARGS, OWNED_ENV, RunPolicy,
+};
 use serde::Deserialize;
-use regatta_crds::{EngineEnv, EngineSpec, LLMService, LLMServiceSpec, MAX_NAME, OWNED_ARGS, OWNED_ENV, RunPolicy};
 
 pub use error::SpecError;
 pub use model::ModelSource;
@@ -240,7 +242,6 @@ fn spec_hash(spec: &LLMServiceSpec) -> String {
     let shape = LLMServiceSpec { replicas: 0, run_policy: None, ..spec.clone() };
     hash::of_json(&shape).expect("a spec is JSON")
 }
-
 
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,13 @@ use super::{Outcome, children};
 use crate::{context::Context, events};
 
 /// Takes one step; what went wrong is added to `outcome`.
-pub(super) async fn take(ctx: &Context, service: &LLMService, step: &Step, pod: Option<&Pod>, outcome: &mut Outcome) {
+pub(super) async fn take(
+    ctx: &Context,
+    service: &LLMService,
+    step: &Step,
+    pod: Option<&Pod>,
+    outcome: &mut Outcome,
+) {
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &service.namespace().unwrap_or_default());
     let taken = match (&step.action, pod) {
         (Action::Wait { .. }, _) => return,
@@ -37,7 +43,12 @@ pub(super) async fn take(ctx: &Context, service: &LLMService, step: &Step, pod: 
     };
     match taken {
         Ok(true) => {
-            tracing::info!(namespace = service.namespace(), service = service.name_any(), why = step.reason, "{what}");
+            tracing::info!(
+                namespace = service.namespace(),
+                service = service.name_any(),
+                why = step.reason,
+                "{what}"
+            );
             ctx.metrics.stepped(label);
             events::step(ctx, service, &step.action, &step.reason).await;
         }
@@ -47,7 +58,12 @@ pub(super) async fn take(ctx: &Context, service: &LLMService, step: &Step, pod: 
 }
 
 /// A pod of that name that is ours already was made by a reconcile that the cache does not show yet.
-async fn create(ctx: &Context, pods: &Api<Pod>, pod: &Pod, outcome: &mut Outcome) -> Result<bool, kube::Error> {
+async fn create(
+    ctx: &Context,
+    pods: &Api<Pod>,
+    pod: &Pod,
+    outcome: &mut Outcome,
+) -> Result<bool, kube::Error> {
     match pods.create(&children::create_params(), pod).await {
         Ok(made) => {
             ctx.written.created(&made);
@@ -66,7 +82,8 @@ async fn create(ctx: &Context, pods: &Api<Pod>, pod: &Pod, outcome: &mut Outcome
 }
 
 async fn mark_draining(ctx: &Context, pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, kube::Error> {
-    let patch = json!({"metadata": {"uid": uid, "annotations": {DRAINING_ANNOTATION: Timestamp::now().to_string()}}});
+    let patch =
+        json!({"metadata": {"uid": uid, "annotations": {DRAINING_ANNOTATION: Timestamp::now().to_string()}}});
     patched(ctx, pods.patch(name, &params(), &Patch::Merge(patch)).await)
 }
 
@@ -82,7 +99,8 @@ async fn set_routable(ctx: &Context, pods: &Api<Pod>, name: &str, uid: &str) -> 
 
 async fn delete(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, kube::Error> {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-    changed(pods.delete(name, &DeleteParams::default().preconditions(preconditions)).await).map(|c| c.is_some())
+    changed(pods.delete(name, &DeleteParams::default().preconditions(preconditions)).await)
+        .map(|c| c.is_some())
 }
 
 fn patched(ctx: &Context, result: Result<Pod, kube::Error>) -> Result<bool, kube::Error> {

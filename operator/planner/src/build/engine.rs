@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EnvVar, HTTPGetAction, Probe, ResourceRequirements, SecurityContext,
-    VolumeMount,
+    Capabilities, Container, ContainerPort, EnvVar, HTTPGetAction, Probe, ResourceRequirements,
+    SecurityContext, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString};
 
@@ -12,8 +12,8 @@ use super::model;
 use crate::{
     ValidatedService,
     contract::{
-        ACCELERATOR_ENV, ENGINE_CONTAINER, HTTP_PORT, HTTP_PORT_NAME, INTERNAL_PORT, INTERNAL_PORT_NAME, LIVEZ_PATH,
-        POD_INFO_DIR, READYZ_PATH,
+        ACCELERATOR_ENV, ENGINE_CONTAINER, HTTP_PORT, HTTP_PORT_NAME, INTERNAL_PORT, INTERNAL_PORT_NAME,
+        LIVEZ_PATH, POD_INFO_DIR, READYZ_PATH,
     },
     validate::ModelSource,
 };
@@ -79,7 +79,9 @@ pub fn args(service: &ValidatedService) -> Vec<String> {
     flag("pod-info", POD_INFO_DIR.into());
     flag("shutdown-timeout", service.drain_timeout.as_secs().to_string());
     // A download is checked by the container that makes it.
-    if let (Some(sum), ModelSource::Claim { .. } | ModelSource::File { .. }) = (&service.sha256, &service.source) {
+    if let (Some(sum), ModelSource::Claim { .. } | ModelSource::File { .. }) =
+        (&service.sha256, &service.source)
+    {
         flag("model-sha256", sum.clone());
     }
     for (name, values) in &service.args {

@@ -29,7 +29,8 @@ fn stem(name: &str, max_len: usize) -> String {
     if name.len() <= max_len && is_label(name) && !looks_hashed(name) {
         return name.to_owned();
     }
-    let clean: String = name.chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' }).collect();
+    let clean: String =
+        name.chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' }).collect();
     let prefix = if clean.starts_with(|c: char| c.is_ascii_lowercase()) { "" } else { "s" };
     let keep = max_len.saturating_sub(HASH_LEN + 1);
     let mut cut: String = prefix.chars().chain(clean.chars()).take(keep).collect();
@@ -44,7 +45,8 @@ fn is_label(name: &str) -> bool {
 }
 
 fn looks_hashed(name: &str) -> bool {
-    name.rsplit_once('-').is_some_and(|(_, tail)| tail.len() == HASH_LEN && tail.bytes().all(|b| b.is_ascii_hexdigit()))
+    name.rsplit_once('-')
+        .is_some_and(|(_, tail)| tail.len() == HASH_LEN && tail.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 #[cfg(test)]

@@ -117,7 +117,10 @@ mod tests {
         assert_eq!(owners.of("m"), Some(("b", &["old".to_string()][..])));
         assert_eq!(owners.of("only-a"), Some(("a", &["young".to_string()][..])));
         let conflict = &owners.conflicts(&claims[0])[0];
-        assert_eq!((&*conflict.served_name, &*conflict.owner_namespace, &*conflict.owner_service), ("m", "b", "old"));
+        assert_eq!(
+            (&*conflict.served_name, &*conflict.owner_namespace, &*conflict.owner_service),
+            ("m", "b", "old")
+        );
     }
 
     #[test]

@@ -67,15 +67,56 @@ fn each_cause_of_trouble_is_named() {
     let ended = |reason: &str, message: &str| json!({"terminated": {"exitCode": 1, "reason": reason, "message": message}});
     let backoff = waiting("CrashLoopBackOff", "back-off 10s");
     let cases = [
-        ("engine", waiting("ImagePullBackOff", "no such image"), json!({}), Cause::ImagePullFailed, "no such image"),
-        ("engine", waiting("CreateContainerConfigError", "secret x"), json!({}), Cause::ContainerConfigInvalid, "secret x"),
-        ("engine", backoff.clone(), ended("Error", "unknown architecture\n"), Cause::CrashLoop, "unknown architecture"),
-        ("engine", backoff.clone(), ended("Error", "SHA256 differs"), Cause::ChecksumMismatch, "SHA256 differs"),
-        ("fetch", backoff.clone(), ended("Error", "checksum differs"), Cause::ChecksumMismatch, "checksum differs"),
+        (
+            "engine",
+            waiting("ImagePullBackOff", "no such image"),
+            json!({}),
+            Cause::ImagePullFailed,
+            "no such image",
+        ),
+        (
+            "engine",
+            waiting("CreateContainerConfigError", "secret x"),
+            json!({}),
+            Cause::ContainerConfigInvalid,
+            "secret x",
+        ),
+        (
+            "engine",
+            backoff.clone(),
+            ended("Error", "unknown architecture\n"),
+            Cause::CrashLoop,
+            "unknown architecture",
+        ),
+        (
+            "engine",
+            backoff.clone(),
+            ended("Error", "SHA256 differs"),
+            Cause::ChecksumMismatch,
+            "SHA256 differs",
+        ),
+        (
+            "fetch",
+            backoff.clone(),
+            ended("Error", "checksum differs"),
+            Cause::ChecksumMismatch,
+            "checksum differs",
+        ),
         ("fetch", backoff.clone(), ended("Error", "404"), Cause::ModelFetchFailed, "404"),
-        ("engine", ended("Error", ""), json!({}), Cause::CrashLoop, "container engine ended with exit code 1 and no message"),
-        ("engine", backoff, ended("OOMKilled", ""), Cause::OutOfMemory,
-            "container engine was killed for its memory; raise resources.memory"),
+        (
+            "engine",
+            ended("Error", ""),
+            json!({}),
+            Cause::CrashLoop,
+            "container engine ended with exit code 1 and no message",
+        ),
+        (
+            "engine",
+            backoff,
+            ended("OOMKilled", ""),
+            Cause::OutOfMemory,
+            "container engine was killed for its memory; raise resources.memory",
+        ),
     ];
     for (container, state, last, cause, message) in cases {
         assert_eq!(trouble(container, state, last), Some((cause, message.to_owned())));
@@ -98,7 +139,8 @@ fn an_evicted_pod_tells_why() {
 
 #[test]
 fn an_unschedulable_pod_carries_the_schedulers_words() {
-    let pod = read(json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+    let pod =
+        read(json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/1 nodes are available: 1 Insufficient memory."}]}));
     assert_eq!(pod.unschedulable.as_deref(), Some("0/1 nodes are available: 1 Insufficient memory."));
 }
@@ -106,6 +148,7 @@ fn an_unschedulable_pod_carries_the_schedulers_words() {
 #[test]
 fn the_end_of_a_long_message_is_kept() {
     let long = format!("{}the cause", "x".repeat(5000));
-    let (_, message) = trouble("engine", json!({"terminated": {"exitCode": 1, "message": long}}), json!({})).expect("ended");
+    let (_, message) =
+        trouble("engine", json!({"terminated": {"exitCode": 1, "message": long}}), json!({})).expect("ended");
     assert!(message.len() == 1024 && message.ends_with("the cause"));
 }

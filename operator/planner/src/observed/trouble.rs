@@ -104,7 +104,9 @@ fn of_end(container: &str, end: &ContainerStateTerminated) -> Trouble {
         _ => Cause::CrashLoop,
     };
     let text = match cause {
-        Cause::OutOfMemory => format!("container {container} was killed for its memory; raise resources.memory"),
+        Cause::OutOfMemory => {
+            format!("container {container} was killed for its memory; raise resources.memory")
+        }
         _ => message,
     };
     trouble(cause, &text)

@@ -18,7 +18,10 @@ pub(super) fn open_gates(fleet: &Fleet<'_>, now: Timestamp, plan: &mut Plan) {
         let (name, uid) = (pod.name.clone(), pod.uid.clone());
         match &pod.engine {
             EngineView::State(state) if state.ready => {
-                plan.push(Action::SetRoutable { name, uid }, "containers are ready and the engine accepts work");
+                plan.push(
+                    Action::SetRoutable { name, uid },
+                    "containers are ready and the engine accepts work",
+                );
             }
             _ => plan.push(Action::Wait { until: after(now, POLL) }, format!("{name} does not answer yet")),
         }

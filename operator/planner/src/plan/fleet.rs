@@ -3,10 +3,7 @@
 use std::collections::HashSet;
 
 use super::Desired;
-use crate::{
-    ObservedPod, names,
-    observed::EngineView,
-};
+use crate::{ObservedPod, names, observed::EngineView};
 
 pub(super) struct Fleet<'a> {
     /// Alive and of the desired revision.
@@ -25,8 +22,14 @@ pub(super) struct Fleet<'a> {
 impl<'a> Fleet<'a> {
     pub(super) fn sort(desired: &Desired<'_>, pods: &'a [ObservedPod]) -> Self {
         let taken = pods.iter().map(|p| p.name.as_str()).collect();
-        let mut fleet =
-            Self { current: vec![], old: vec![], draining: vec![], finished: vec![], terminating: vec![], taken };
+        let mut fleet = Self {
+            current: vec![],
+            old: vec![],
+            draining: vec![],
+            finished: vec![],
+            terminating: vec![],
+            taken,
+        };
         for pod in pods.iter().filter(|p| p.owner_uid.as_deref() == Some(desired.uid)) {
             let group = match pod {
                 p if p.terminating => &mut fleet.terminating,

@@ -72,7 +72,10 @@ pub(super) fn create(desired: &Desired<'_>, fleet: &Fleet<'_>, now: Timestamp, p
         let failed = failures.next();
         let (not_before, attempt) = failed.map_or((now, 0), backoff::replacement);
         if now < not_before {
-            plan.push(Action::Wait { until: not_before }, "a replica failed again and is replaced after a pause");
+            plan.push(
+                Action::Wait { until: not_before },
+                "a replica failed again and is replaced after a pause",
+            );
             continue;
         }
         let Some(name) = names.next() else { return };

@@ -88,7 +88,8 @@ fn a_pod_is_let_in_when_its_engine_says_so() {
 
 #[test]
 fn the_least_loaded_goes_first_then_the_coldest() {
-    let loaded = |name: &str, in_flight, cached| ObservedPod { engine: busy(in_flight, cached), ..pod(name, "new") };
+    let loaded =
+        |name: &str, in_flight, cached| ObservedPod { engine: busy(in_flight, cached), ..pod(name, "new") };
     let pods = [loaded("busy", 3, 0), loaded("warm", 1, 9), loaded("cold", 1, 2)];
     assert_eq!(run(2, &pods), ["drain cold"]);
     assert_eq!(run(1, &pods), ["drain cold", "drain warm"]);

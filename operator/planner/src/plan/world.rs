@@ -49,7 +49,8 @@ struct World {
 
 impl World {
     fn new(capacity: usize, replicas: u32) -> Self {
-        let foreign = ObservedPod { owner_uid: Some(OTHER.into()), routable: true, ..pod("svc-r000000000-0", 0) };
+        let foreign =
+            ObservedPod { owner_uid: Some(OTHER.into()), routable: true, ..pod("svc-r000000000-0", 0) };
         Self {
             now: Timestamp::UNIX_EPOCH,
             pods: vec![foreign],
@@ -99,7 +100,8 @@ impl World {
             }),
             Event::Fail(i) => self.with(*i, |p| {
                 if !p.terminating && !p.finished {
-                    (p.finished, p.engine_running, p.containers_ready, p.ended) = (true, false, false, Some(now));
+                    (p.finished, p.engine_running, p.containers_ready, p.ended) =
+                        (true, false, false, Some(now));
                 }
             }),
             Event::DeletedByOthers(i) => self.with(*i, |p| {
@@ -108,7 +110,9 @@ impl World {
                 }
             }),
             Event::Vanish => self.pods.retain(|p| !p.terminating),
-            Event::EngineDies(i) => self.with(*i, |p| (p.engine_running, p.containers_ready) = (false, false)),
+            Event::EngineDies(i) => {
+                self.with(*i, |p| (p.engine_running, p.containers_ready) = (false, false))
+            }
             Event::Work(i, n) => self.with(*i, |p| {
                 if let EngineView::State(state) = &mut p.engine {
                     state.in_flight = u64::from(*n);
@@ -137,7 +141,8 @@ impl World {
         for i in 0..self.pods.len() {
             let used = self.pods.iter().filter(|p| p.engine_running).count();
             let pod = &mut self.pods[i];
-            if pod.owner_uid.as_deref() != Some(UID) || pod.finished || pod.terminating || pod.engine_running {
+            if pod.owner_uid.as_deref() != Some(UID) || pod.finished || pod.terminating || pod.engine_running
+            {
                 continue;
             }
             pod.engine_running = used < self.capacity;
@@ -171,7 +176,10 @@ impl World {
         match action {
             Action::Wait { until } => assert!(*until > now, "waits for the past"),
             Action::Create { name, attempt } => {
-                assert!(name.len() <= MAX_GENERATED_NAME && self.pods.iter().all(|p| p.name != *name), "{name}");
+                assert!(
+                    name.len() <= MAX_GENERATED_NAME && self.pods.iter().all(|p| p.name != *name),
+                    "{name}"
+                );
                 let made = ObservedPod { revision: self.revision.clone(), ..pod(name, self.num_made) };
                 self.num_made += 1;
                 self.pods.push(ObservedPod { created: now, attempt: *attempt, ..made });
@@ -189,7 +197,8 @@ impl World {
             Action::Delete { name, uid } => {
                 let mode = self.mode;
                 let pod = self.own(name, uid);
-                let idle = pod.idle_since.is_some_and(|i| now.duration_since(i) >= SignedDuration::from_secs(1));
+                let idle =
+                    pod.idle_since.is_some_and(|i| now.duration_since(i) >= SignedDuration::from_secs(1));
                 let timeout = SignedDuration::try_from(DRAIN_TIMEOUT).expect("in range");
                 let late = |d: Drain| d.since.is_some_and(|s| now.duration_since(s) >= timeout);
                 let silent = mode == Mode::Deleting && pod.engine == EngineView::Silent;
@@ -202,7 +211,8 @@ impl World {
     }
 
     fn own(&mut self, name: &str, uid: &str) -> &mut ObservedPod {
-        let pod = self.pods.iter_mut().find(|p| p.name == name && p.uid == uid).expect("steps name what exists");
+        let pod =
+            self.pods.iter_mut().find(|p| p.name == name && p.uid == uid).expect("steps name what exists");
         assert_eq!(pod.owner_uid.as_deref(), Some(UID), "a step on a pod of others");
         pod
     }

@@ -18,7 +18,10 @@ struct Value {
 /// All conditions in their fixed order. A condition that did not change keeps its transition time.
 pub(super) fn all(situation: &Situation<'_>) -> Vec<Condition> {
     let verdict = verdict::of(situation);
-    ConditionType::ALL.iter().map(|type_| timed(situation, *type_, value(situation, &verdict, *type_))).collect()
+    ConditionType::ALL
+        .iter()
+        .map(|type_| timed(situation, *type_, value(situation, &verdict, *type_)))
+        .collect()
 }
 
 fn value(situation: &Situation<'_>, verdict: &Verdict, type_: ConditionType) -> Value {
@@ -37,7 +40,9 @@ fn value(situation: &Situation<'_>, verdict: &Verdict, type_: ConditionType) -> 
         },
         ConditionType::SpecValid => match verdict::spec_problem(situation.problems) {
             Some((reason, message)) => no(reason, &message),
-            None => Value { holds: true, reason: "SpecValid", message: "the spec can run in this cluster".into() },
+            None => {
+                Value { holds: true, reason: "SpecValid", message: "the spec can run in this cluster".into() }
+            }
         },
     }
 }
@@ -58,9 +63,11 @@ fn available(situation: &Situation<'_>) -> Value {
             no("NoRoutableReplica", "no replica takes requests yet")
         }
         (0, _) => no("NoReplica", "there is no replica"),
-        (count, _) => {
-            Value { holds: true, reason: "ReplicasRoutable", message: format!("{count} replicas take requests") }
-        }
+        (count, _) => Value {
+            holds: true,
+            reason: "ReplicasRoutable",
+            message: format!("{count} replicas take requests"),
+        },
     }
 }
 

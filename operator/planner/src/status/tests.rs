@@ -94,7 +94,9 @@ fn starting_replicas_are_named() {
     scene.is("Ready", "False/ReplicasStarting");
     scene.is("Reconciling", "True/ReplicasStarting");
     scene.is("Available", "True/ReplicasRoutable");
-    assert!(scene.read("Ready").1.ends_with("1 of 2 replicas are up to date and take requests; waiting for b"));
+    assert!(
+        scene.read("Ready").1.ends_with("1 of 2 replicas are up to date and take requests; waiting for b")
+    );
 }
 
 #[test]
@@ -150,7 +152,12 @@ fn a_pod_that_fits_nowhere_stalls_unless_room_is_being_made() {
 fn problems_outside_pods_are_told() {
     let cases = [
         (Problem::ClaimMissing("models".into()), "Stalled", "True/VolumeClaimMissing", "'models'"),
-        (Problem::NameTaken { kind: "Service", name: "x".into() }, "Stalled", "True/NameTaken", "Service 'x'"),
+        (
+            Problem::NameTaken { kind: "Service", name: "x".into() },
+            "Stalled",
+            "True/NameTaken",
+            "Service 'x'",
+        ),
         (Problem::PodRefused("quota".into()), "Stalled", "True/PodRefused", "quota"),
         (Problem::SpecInvalid("no uri".into()), "SpecValid", "False/SpecInvalid", "no uri"),
         (Problem::PodTemplateRefused("bad".into()), "SpecValid", "False/PodTemplateRefused", "bad"),

@@ -8,11 +8,22 @@ const MAX_NAMES: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    Ready { reason: &'static str, message: String },
-    Waiting { reason: &'static str, message: String },
-    Stalled { reason: &'static str, message: String },
+    Ready {
+        reason: &'static str,
+        message: String,
+    },
+    Waiting {
+        reason: &'static str,
+        message: String,
+    },
+    Stalled {
+        reason: &'static str,
+        message: String,
+    },
     /// Nothing is done and nothing is wrong, but the spec is not met.
-    Paused { message: String },
+    Paused {
+        message: String,
+    },
 }
 
 pub(super) fn of(situation: &Situation<'_>) -> Verdict {
@@ -23,9 +34,10 @@ pub(super) fn of(situation: &Situation<'_>) -> Verdict {
 pub(super) fn spec_problem(problems: &[Problem]) -> Option<(&'static str, String)> {
     problems.iter().find_map(|p| match p {
         Problem::SpecInvalid(why) => Some(("SpecInvalid", why.clone())),
-        Problem::PodTemplateRefused(why) => {
-            Some(("PodTemplateRefused", format!("the API server refuses the pod: {why}; correct spec.podTemplate")))
-        }
+        Problem::PodTemplateRefused(why) => Some((
+            "PodTemplateRefused",
+            format!("the API server refuses the pod: {why}; correct spec.podTemplate"),
+        )),
         _ => None,
     })
 }
@@ -60,13 +72,17 @@ fn problem(problem: &Problem) -> Option<(&'static str, String)> {
     match problem {
         Problem::ClaimMissing(claim) => Some((
             "VolumeClaimMissing",
-            format!("PersistentVolumeClaim '{claim}' of spec.model.uri does not exist in this namespace; create it"),
+            format!(
+                "PersistentVolumeClaim '{claim}' of spec.model.uri does not exist in this namespace; create it"
+            ),
         )),
         Problem::NameTaken { kind, name } => Some((
             "NameTaken",
             format!("{kind} '{name}' exists and is not of this service; delete it or rename the service"),
         )),
-        Problem::PodRefused(why) => Some(("PodRefused", format!("the API server refuses to create pods: {why}"))),
+        Problem::PodRefused(why) => {
+            Some(("PodRefused", format!("the API server refuses to create pods: {why}")))
+        }
         Problem::SpecInvalid(_) | Problem::PodTemplateRefused(_) | Problem::ApplyFailed(_) => None,
     }
 }
@@ -101,21 +117,29 @@ fn progress(situation: &Situation<'_>) -> Verdict {
     let alive = situation.pods.iter().filter(|p| p.is_alive()).count();
     let met = serving == wanted && alive == wanted && !draining(situation);
     match situation.mode {
-        Mode::Deleting => waiting("Deleting", "replicas are drained and removed, since the service is deleted".into()),
+        Mode::Deleting => {
+            waiting("Deleting", "replicas are drained and removed, since the service is deleted".into())
+        }
         Mode::Stopped if situation.pods.is_empty() => {
             ready("Stopped", "runPolicy is Stopped: no replica is kept".into())
         }
-        Mode::Stopped => waiting("Stopping", format!("runPolicy is Stopped: {} pods remain", situation.pods.len())),
+        Mode::Stopped => {
+            waiting("Stopping", format!("runPolicy is Stopped: {} pods remain", situation.pods.len()))
+        }
         Mode::Paused if !met => Verdict::Paused {
             message: format!(
                 "runPolicy is Paused: {serving} of {wanted} replicas are up to date and take requests; nothing is changed"
             ),
         },
-        Mode::Run | Mode::Paused if met && wanted == 0 => ready("ScaledToZero", "no replica is wanted".into()),
+        Mode::Run | Mode::Paused if met && wanted == 0 => {
+            ready("ScaledToZero", "no replica is wanted".into())
+        }
         Mode::Run | Mode::Paused if met => {
             ready("ReplicasRoutable", format!("all {wanted} replicas are up to date and take requests"))
         }
-        Mode::Run | Mode::Paused => waiting(phase(situation, wanted), working(situation, serving, wanted, others)),
+        Mode::Run | Mode::Paused => {
+            waiting(phase(situation, wanted), working(situation, serving, wanted, others))
+        }
     }
 }
 

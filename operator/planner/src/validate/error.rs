@@ -2,13 +2,19 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// `metadata.name` does not fit.
-    #[error("metadata.name '{0}' must have 1 to 40 characters of a-z, 0-9 and '-', start with a letter and not end with '-'")]
+    #[error(
+        "metadata.name '{0}' must have 1 to 40 characters of a-z, 0-9 and '-', start with a letter and not end with '-'"
+    )]
     Name(String),
     /// `file://` outside `regatta local`.
-    #[error("model.uri '{0}' names a file of one machine, which pods cannot see: put the file on a PersistentVolumeClaim and use pvc://claim/path, or give an https:// address")]
+    #[error(
+        "model.uri '{0}' names a file of one machine, which pods cannot see: put the file on a PersistentVolumeClaim and use pvc://claim/path, or give an https:// address"
+    )]
     FileInCluster(String),
     /// A scheme that nothing fetches.
-    #[error("model.uri '{0}' must start with pvc://, http:// or https://; file:// works with regatta local only")]
+    #[error(
+        "model.uri '{0}' must start with pvc://, http:// or https://; file:// works with regatta local only"
+    )]
     Scheme(String),
     /// A URI of a known scheme that lacks a part.
     #[error("model.uri '{uri}' {problem}")]
@@ -22,10 +28,14 @@ pub enum SpecError {
     #[error("model.sha256 must be 64 lower-case hexadecimal digits, as sha256sum prints them")]
     Sha256,
     /// A checksum for a folder.
-    #[error("model.sha256 is the checksum of a single file, but model.uri names a folder: remove one of them")]
+    #[error(
+        "model.sha256 is the checksum of a single file, but model.uri names a folder: remove one of them"
+    )]
     Sha256OfFolder,
     /// No served name, or one without characters.
-    #[error("model.servedNames must hold at least one name and no empty one; remove the field to serve metadata.name")]
+    #[error(
+        "model.servedNames must hold at least one name and no empty one; remove the field to serve metadata.name"
+    )]
     EmptyServedName,
     /// A served name twice.
     #[error("model.servedNames holds '{0}' twice")]

@@ -31,14 +31,18 @@ pub enum ModelSource {
 pub(super) fn source(uri: &str, place: Place) -> Result<ModelSource, SpecError> {
     let problem = |problem| SpecError::Uri { uri: uri.to_owned(), problem };
     let Some((scheme, rest)) = uri.split_once("://") else { return Err(SpecError::Scheme(uri.to_owned())) };
-    if rest.split('/').any(|s| s == "." || s == "..") || uri.contains(|c: char| c.is_whitespace() || c == '\\') {
+    if rest.split('/').any(|s| s == "." || s == "..")
+        || uri.contains(|c: char| c.is_whitespace() || c == '\\')
+    {
         return Err(problem("must not hold spaces, backslashes or the path segments '.' and '..'"));
     }
     match scheme {
         "pvc" => {
-            let named = rest.split_once('/').filter(|(c, p)| !c.is_empty() && !p.trim_matches('/').is_empty());
-            let (claim, path) =
-                named.ok_or_else(|| problem("must name a claim and a path in it, as in pvc://my-claim/model.gguf"))?;
+            let named =
+                rest.split_once('/').filter(|(c, p)| !c.is_empty() && !p.trim_matches('/').is_empty());
+            let (claim, path) = named.ok_or_else(|| {
+                problem("must name a claim and a path in it, as in pvc://my-claim/model.gguf")
+            })?;
             Ok(ModelSource::Claim { claim: claim.into(), path: path.trim_start_matches('/').into() })
         }
         "http" | "https" => {

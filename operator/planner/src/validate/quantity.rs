@@ -4,7 +4,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::SpecError;
 
-pub(super) fn positive(field: &'static str, quantity: Option<Quantity>) -> Result<Option<Quantity>, SpecError> {
+pub(super) fn positive(
+    field: &'static str,
+    quantity: Option<Quantity>,
+) -> Result<Option<Quantity>, SpecError> {
     match quantity {
         Some(q) if parse(&q.0).is_none_or(|v| v <= 0.0) => Err(SpecError::Quantity { field, value: q.0 }),
         valid => Ok(valid),

@@ -22,14 +22,21 @@ fn source_of(uri: &str, place: Place) -> Result<ModelSource, SpecError> {
 
 #[test]
 fn a_small_spec_gets_its_defaults() {
-    let valid = validate(&object(json!({"model": {"uri": "pvc://models/a/m.gguf"}})), Place::Cluster).expect("valid");
+    let valid =
+        validate(&object(json!({"model": {"uri": "pvc://models/a/m.gguf"}})), Place::Cluster).expect("valid");
     assert_eq!(valid.source, ModelSource::Claim { claim: "models".into(), path: "a/m.gguf".into() });
-    assert_eq!((valid.served_names, valid.replicas, valid.drain_timeout.as_secs()), (vec!["smollm2".into()], 1, 300));
+    assert_eq!(
+        (valid.served_names, valid.replicas, valid.drain_timeout.as_secs()),
+        (vec!["smollm2".into()], 1, 300)
+    );
 }
 
 #[test]
 fn a_file_is_refused_in_a_cluster_and_taken_on_one_machine() {
-    assert_eq!(source_of("file:///m.gguf", Place::Cluster), Err(SpecError::FileInCluster("file:///m.gguf".into())));
+    assert_eq!(
+        source_of("file:///m.gguf", Place::Cluster),
+        Err(SpecError::FileInCluster("file:///m.gguf".into()))
+    );
     assert_eq!(source_of("file:///m.gguf", Place::Local), Ok(ModelSource::File { path: "/m.gguf".into() }));
 }
 
@@ -41,8 +48,18 @@ fn an_address_names_its_file() {
 
 #[test]
 fn a_uri_that_lacks_a_part_is_refused() {
-    let uris = ["pvc://claim", "pvc:///m", "pvc://claim//", "https://host", "https://host/", "http://u@host/m", "http://h/m#f",
-        "https://h/a/../m", "file://m", "pvc://c/a b"];
+    let uris = [
+        "pvc://claim",
+        "pvc:///m",
+        "pvc://claim//",
+        "https://host",
+        "https://host/",
+        "http://u@host/m",
+        "http://h/m#f",
+        "https://h/a/../m",
+        "file://m",
+        "pvc://c/a b",
+    ];
     for uri in uris {
         assert!(matches!(source_of(uri, Place::Local), Err(SpecError::Uri { .. })), "{uri}");
     }
@@ -84,11 +101,16 @@ fn counts_and_sizes_are_positive() {
     assert_eq!(refused("replicas", json!(-1)), SpecError::NegativeReplicas(-1));
     let accelerator = json!({"resourceName": "nvidia.com/gpu", "perPod": 0});
     assert_eq!(refused("accelerator", accelerator), SpecError::AcceleratorCount(0));
-    for (field, name) in [("cpu", "resources.cpu"), ("memory", "resources.memory"), ("sharedMemory", "resources.sharedMemory")] {
+    for (field, name) in
+        [("cpu", "resources.cpu"), ("memory", "resources.memory"), ("sharedMemory", "resources.sharedMemory")]
+    {
         let error = refused("resources", json!({field: "-1"}));
         assert_eq!(error, SpecError::Quantity { field: name, value: "-1".into() });
     }
-    assert_eq!(refused("resources", json!({"memory": "1Gi", "sharedMemory": "2Gi"})), SpecError::SharedMemory);
+    assert_eq!(
+        refused("resources", json!({"memory": "1Gi", "sharedMemory": "2Gi"})),
+        SpecError::SharedMemory
+    );
 }
 
 #[test]

@@ -42,11 +42,16 @@ fn an_overlay_is_merged_by_name_and_cannot_take_the_contract_away() {
     let template = template(&service, "engine:1");
     let meta = template.metadata.expect("metadata");
     let labels = meta.labels.expect("labels");
-    assert_eq!((labels["team"].as_str(), labels["regatta.dev/service"].as_str(), meta.name), ("a", "smollm2", None));
+    assert_eq!(
+        (labels["team"].as_str(), labels["regatta.dev/service"].as_str(), meta.name),
+        ("a", "smollm2", None)
+    );
     let spec = template.spec.expect("a spec");
     let names: Vec<_> = spec.containers.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["engine", "sidecar"]);
-    assert!(spec.containers[0].args.is_some() && spec.containers[0].env.as_ref().is_some_and(|e| e.len() == 1));
+    assert!(
+        spec.containers[0].args.is_some() && spec.containers[0].env.as_ref().is_some_and(|e| e.len() == 1)
+    );
     let gates: Vec<_> = spec.readiness_gates.iter().flatten().map(|g| g.condition_type.as_str()).collect();
     assert_eq!(gates, ["example.org/gate", "regatta.dev/routable"]);
     assert_eq!(spec.volumes.map(|v| v.len()), Some(3));

@@ -1,0 +1,91 @@
+use k8s_openapi::api::{core::v1::Service, events::v1::Event};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use regatta_e2e::wait_for;
+use serde_json::json;
+
+use crate::operator::{Operator, PATIENCE, World, small};
+
+#[tokio::test]
+async fn a_missing_claim_is_named_and_other_services_go_on() {
+    let world = World::new("claim").await;
+    world.apply("waits", json!({"model": {"uri": "pvc://no-such-claim/m.gguf"}})).await;
+    let message = world.wait_for_condition("waits", "Stalled", "True/VolumeClaimMissing").await;
+    assert!(message.contains("'no-such-claim'"), "{message}");
+    world.apply("runs", small()).await;
+    world.wait_for_condition("runs", "Reconciling", "True/ReplicasStarting").await;
+}
+
+#[tokio::test]
+async fn a_file_and_a_bad_overlay_are_refused_in_words() {
+    let world = World::new("invalid").await;
+    world.apply("file", json!({"model": {"uri": "file:///m.gguf"}})).await;
+    let message = world.wait_for_condition("file", "SpecValid", "False/SpecInvalid").await;
+    assert!(message.contains("pvc://"), "{message}");
+    let mut spec = small();
+    spec["podTemplate"] =
+        json!({"spec": {"containers": [{"name": "engine", "imagePullPolicy": "Sometimes"}]}});
+    world.apply("overlay", spec).await;
+    let message = world.wait_for_condition("overlay", "SpecValid", "False/PodTemplateRefused").await;
+    assert!(message.contains("imagePullPolicy"), "{message}");
+    assert!(world.pods().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_crash_loop_shows_the_last_words_of_the_engine_and_an_event() {
+    let world = World::new("crash").await;
+    world.apply("llm", small()).await;
+    let pod = world.wait_for_pods("a pod", |pods| pods.len() == 1).await.remove(0);
+    let status = json!({"containerStatuses": [{
+        "name": "engine", "image": "engine:1", "imageID": "", "ready": false, "restartCount": 2,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+        "lastState": {"terminated": {"exitCode": 1, "message": "unknown architecture 'x'"}},
+    }]});
+    world.patch_status(&pod.name_any(), status).await;
+    let message = world.wait_for_condition("llm", "Stalled", "True/CrashLoop").await;
+    assert!(message.ends_with("unknown architecture 'x'"), "{message}");
+    wait_for("a warning", PATIENCE, async || {
+        let events: Api<Event> = world.ns.api();
+        let all = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
+        let found = all.iter().any(|e| e.reason.as_deref() == Some("CrashLoop"));
+        if found { Ok(()) } else { Err(format!("{:?}", all.iter().map(|e| &e.reason).collect::<Vec<_>>())) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_service_of_someone_else_is_left_alone() {
+    let world = World::new("taken").await;
+    let services: Api<Service> = world.ns.api();
+    let other = json!({"metadata": {"name": "llm"}, "spec": {"ports": [{"port": 1}]}});
+    services
+        .create(&PostParams::default(), &serde_json::from_value(other).expect("a Service"))
+        .await
+        .expect("taken");
+    world.apply("llm", small()).await;
+    world.wait_for_condition("llm", "Stalled", "True/NameTaken").await;
+    let ports = services.get("llm").await.expect("there").spec.and_then(|s| s.ports).expect("ports");
+    assert_eq!(ports[0].port, 1);
+}
+
+#[tokio::test]
+async fn a_name_served_by_an_older_service_of_another_namespace_is_a_conflict() {
+    // Creation times count whole seconds; within one second the first namespace by name is the older one.
+    let older = World::new("a-older").await;
+    let younger = World::new("b-younger").await;
+    // Unique to this test: the operator below sees every namespace.
+    let name = format!("model-{}", older.ns.name);
+    let mut spec = small();
+    spec["model"]["servedNames"] = json!([name]);
+    older.apply("llm", spec.clone()).await;
+    older.wait_for_pods("a pod", |pods| pods.len() == 1).await;
+    let World { ns, operator, engines } = younger;
+    operator.stop().await.expect("ends well");
+    let operator = Operator::start_everywhere(&ns, "everywhere");
+    let younger = World { ns, operator, engines };
+    younger.apply("llm", spec).await;
+    let message = younger.wait_for_condition("llm", "Stalled", "True/ServedNameTaken").await;
+    assert!(message.contains(&format!("{}/llm", older.ns.name)), "{message}");
+}

@@ -21,6 +21,9 @@ const MAX_HEADERS: usize = 100;
 const MAX_HEAD_BYTES: usize = 64 << 10;
 /// How long a connection may take to send a request's head, and how long it may idle between requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a client may leave what was sent unread, or vanish without a word, before its connection is given up.
+#[cfg(target_os = "linux")]
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long open connections get to send what they hold once the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, such as too many open files.
@@ -86,9 +89,8 @@ fn connection(
     stream: TcpStream,
     router: Router,
 ) -> http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>> {
-    // Every token is a small packet of its own: it must leave at once.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    if let Err(error) = set_options(&stream) {
+        tracing::debug!(%error, "cannot set a connection's options");
     }
     http1::Builder::new()
         .timer(TokioTimer::new())
@@ -96,4 +98,12 @@ fn connection(
         .max_headers(MAX_HEADERS)
         .max_header_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+}
+
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    // Every token is a small packet of its own: it must leave at once.
+    stream.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNREAD_TIMEOUT))?;
+    Ok(())
 }

@@ -36,7 +36,7 @@ pub struct ServerState {
     terminating: AtomicBool,
     slots: Arc<Semaphore>,
     num_slots: usize,
-    preparing: Semaphore,
+    preparing: Arc<Semaphore>,
     seeds: AtomicU64,
 }
 
@@ -62,7 +62,7 @@ impl ServerState {
             terminating: AtomicBool::new(false),
             slots: Arc::new(Semaphore::new(num_slots)),
             num_slots,
-            preparing: Semaphore::new(threads),
+            preparing: Arc::new(Semaphore::new(threads)),
             seeds: AtomicU64::new(settings.seed),
         }
     }
@@ -152,7 +152,12 @@ impl ServerState {
         &self,
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let _turn = self.preparing.acquire().await.map_err(|_| ApiError::draining())?;
+        let turn = Arc::clone(&self.preparing).acquire_owned().await.map_err(|_| ApiError::draining())?;
+        let work = move || {
+            // Held by the work, which goes on even when nobody waits for it any more.
+            let _turn = turn;
+            work()
+        };
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| {
             tracing::error!(%panic, "a request could not be prepared");
             Err(ApiError::internal("the request could not be processed; the engine's log says why"))
@@ -171,4 +176,43 @@ fn splitmix64(state: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{self, Command};
+
+    fn server() -> ServerState {
+        match args::parse([
+            "regatta-engine",
+            "serve",
+            "m.gguf",
+            "--max-num-seqs",
+            "1",
+            "--max-num-queued-reqs",
+            "0",
+        ]) {
+            Ok(Command::Serve(settings)) => ServerState::new(&settings),
+            other => panic!("not serve: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_that_requests_500_and_nobody_elses() {
+        let server = server();
+        for _ in 0..64 {
+            let failed = server.off_thread::<()>(|| panic!("of a template")).await.unwrap_err();
+            assert_eq!(failed.status(), 500);
+        }
+        assert_eq!(server.off_thread(|| Ok(7)).await.unwrap(), 7);
+    }
+
+    #[test]
+    fn seeds_differ_from_request_to_request_and_not_from_run_to_run() {
+        let (one, other) = (server(), server());
+        let seeds = [one.next_seed(), one.next_seed()];
+        assert_ne!(seeds[0], seeds[1]);
+        assert_eq!(seeds, [other.next_seed(), other.next_seed()]);
+    }
 }

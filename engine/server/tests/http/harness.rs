@@ -46,6 +46,7 @@ pub(crate) struct Gate(Arc<(Mutex<Allowed>, Condvar)>);
 struct Allowed {
     closed: bool,
     steps: u64,
+    failing: bool,
 }
 
 impl Gate {
@@ -64,10 +65,17 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    fn pass(&self) {
+    /// Makes every further step fail, and lets all through.
+    pub(crate) fn fail(&self) {
+        self.0.0.lock().unwrap().failing = true;
+        self.open();
+    }
+
+    fn pass(&self, step: u64) -> Result<(), StepError> {
         let guard = self.0.0.lock().unwrap();
         let mut allowed = self.0.1.wait_while(guard, |allowed| allowed.closed && allowed.steps == 0).unwrap();
         allowed.steps = allowed.steps.saturating_sub(1);
+        if allowed.failing { Err(StepError { step, reason: "out of luck".to_owned() }) } else { Ok(()) }
     }
 }
 
@@ -82,7 +90,7 @@ impl ModelRunner for GatedRunner {
     }
 
     fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, StepError> {
-        self.gate.pass();
+        self.gate.pass(plan.step)?;
         self.inner.submit(plan)
     }
 

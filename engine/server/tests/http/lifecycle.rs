@@ -99,3 +99,29 @@ async fn a_dead_engine_is_unhealthy_and_ends_streams_with_an_error() {
     let (status, answer) = server.post("/v1/completions", json!({"model": "m", "prompt": "hello"})).await;
     assert_eq!((status, &answer["error"]["type"]), (500, &json!("InternalServerError")));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_after_the_first_event_is_an_error_event_and_done() {
+    let server = TestServer::start().await;
+    server.gate.close();
+    server.gate.allow(2);
+    let request = json!({
+        "model": "m", "prompt": "hello", "ignore_eos": true, "max_tokens": 200, "n": 2,
+        "stream": true, "stream_options": {"include_usage": true},
+    });
+    let response =
+        server.client.post(format!("{}/v1/completions", server.url)).json(&request).send().await.unwrap();
+    server.wait_for(|page| page["steps"] == 2).await;
+    server.gate.fail();
+    let events = events(&response.text().await.unwrap());
+    let (error, before) = events.split_last().unwrap();
+    assert_eq!(
+        (&error["error"]["code"], &error["error"]["type"]),
+        (&json!(500), &json!("InternalServerError"))
+    );
+    assert!(error["error"]["message"].as_str().unwrap().contains("out of luck"));
+    assert!(!before.is_empty() && before.iter().all(|event| event.get("error").is_none()));
+    let (status, answer) = server.post("/v1/completions", json!({"model": "m", "prompt": "hello"})).await;
+    assert_eq!((status, &answer["error"]["code"]), (500, &json!(500)));
+    server.wait_for(|page| page["in_flight"] == 0 && page["kv"]["in_use"] == 0).await;
+}

@@ -95,8 +95,7 @@ impl<B: Backend> LocalRunner<B> {
             self.model.forward(backend, &plan.token_ids, &self.batch, rows, &mut self.cache, activations);
         }
         let mut output = std::mem::take(&mut self.spare);
-        output.sequences.clear();
-        output.sequences.resize_with(plan.sequences.len(), Default::default);
+        empty(&mut output, plan.sequences.len());
         let (rows, sampler, uses) = (&self.rows, &mut self.sampler, &self.wanted.uses);
         self.model.logits(backend, uses.len(), activations, |index, logits| {
             let Use { sequence, position, prompt_token } = uses[index];
@@ -150,6 +149,16 @@ impl<B: Backend> LocalRunner<B> {
                 uses.push(Use { sequence, position, prompt_token: None });
             }
         }
+    }
+}
+
+/// Makes room for the results of `num_sequences` and keeps the memory of former ones.
+fn empty(output: &mut StepOutput, num_sequences: usize) {
+    output.sequences.resize_with(num_sequences, Default::default);
+    for sequence in &mut output.sequences {
+        sequence.token_ids.clear();
+        sequence.logprobs.clear();
+        sequence.prompt_logprobs.clear();
     }
 }
 

@@ -3,7 +3,7 @@
 use regatta_core::plan::{PositionLogprobs, TokenLogprob};
 
 use super::exp::exp;
-use super::top::top;
+use super::top::{max, top};
 
 /// The lowest log-probability that is reported; JSON has no infinity.
 const MIN_LOGPROB: f32 = -9999.0;
@@ -62,11 +62,6 @@ fn sum_exp(chunk: &[f32], max: f32) -> f32 {
         }
     }
     lanes.iter().sum::<f32>() + rest
-}
-
-/// The greatest logit; NaN does not count.
-pub(super) fn max(logits: &[f32]) -> f32 {
-    logits.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
 }
 
 #[cfg(test)]

@@ -9,19 +9,18 @@ pub(crate) use logprobs::logprobs;
 use regatta_core::sampling::SamplingParams;
 
 use exp::exp;
-use top::{argmax, top};
+use top::{Candidate, argmax, max, top};
 
 /// Chooses tokens; keeps its working memory.
 #[derive(Default)]
 pub(crate) struct Sampler {
+    /// By token, `exp((logit - max) / temperature)`; 0 for tokens that are cut off.
     weights: Vec<f32>,
+    candidates: Vec<Candidate>,
 }
 
 /// Weights are summed by chunks of this many, and a draw skips whole chunks.
 const CHUNK: usize = 256;
-
-/// How many candidates a nucleus is first looked for in.
-const FIRST_NUCLEUS: usize = 64;
 
 impl Sampler {
     /// Chooses the token at `position` of a sequence.
@@ -29,29 +28,70 @@ impl Sampler {
         if params.temperature <= 0.0 {
             return argmax(logits);
         }
-        let draw = random::uniform(params.seed, params.choice, position);
+        self.weigh(logits, params.temperature);
         let top_k = params.top_k as usize;
         if 0 < top_k && top_k < logits.len() {
-            self.draw_from_top(logits, params, top_k, draw)
-        } else if params.top_p < 1.0 {
-            self.draw_from_nucleus(logits, params, draw)
-        } else {
-            let total = self.weigh(logits, params.temperature);
-            self.draw(total, draw).unwrap_or_else(|| argmax(logits))
+            let least = *top(logits, top_k).last().expect("top_k is at least 1");
+            self.cut(logits, least);
         }
+        if params.top_p < 1.0 {
+            self.keep_nucleus(logits, f64::from(params.top_p));
+        }
+        let draw = random::uniform(params.seed, params.choice, position);
+        self.draw(draw).unwrap_or_else(|| argmax(logits))
     }
 
-    /// Sets `weights` to `exp((logit - max) / temperature)`, by token, and returns their sum.
-    fn weigh(&mut self, logits: &[f32], temperature: f32) -> f64 {
-        let (max, scale) = (logprobs::max(logits), 1.0 / temperature);
+    fn weigh(&mut self, logits: &[f32], temperature: f32) {
+        let (max, scale) = (max(logits), 1.0 / temperature);
         self.weights.clear();
         self.weights.extend(logits.iter().map(|&logit| exp((logit - max) * scale)));
+    }
+
+    fn total(&self) -> f64 {
         self.weights.chunks(CHUNK).map(sum).sum()
     }
 
-    /// The index at which the cumulative weight passes `draw * total`; `None` where nothing weighs anything.
-    fn draw(&self, total: f64, draw: f64) -> Option<u32> {
-        let mut left = draw * total;
+    /// Cuts off the tokens after `least`.
+    fn cut(&mut self, logits: &[f32], least: Candidate) {
+        for ((id, weight), &logit) in (0..).zip(&mut self.weights).zip(logits) {
+            if logit < least.logit || (logit == least.logit && id > least.id) {
+                *weight = 0.0;
+            }
+        }
+    }
+
+    /// Cuts off all but the nucleus (Holtzman et al., 2020): the shortest prefix of the sorted vocabulary that has
+    /// `top_p` of the mass. Its end is found by halves, without sorting, so that flat distributions cost no more.
+    fn keep_nucleus(&mut self, logits: &[f32], top_p: f64) {
+        let total = self.total();
+        // Tokens below this weigh less than `1 - top_p` all together: the nucleus does without them.
+        let floor = ((1.0 - top_p) * total / logits.len() as f64) as f32;
+        let weighty = (0..).zip(&self.weights).filter(|&(_, &weight)| weight > 0.0 && weight >= floor);
+        let candidate = |(id, _)| Candidate { id, logit: logits[id as usize] };
+        self.candidates.clear();
+        self.candidates.extend(weighty.map(candidate));
+        let mut open = &mut self.candidates[..];
+        let mut mass = top_p * total;
+        while open.len() > 1 {
+            let middle = open.len() / 2;
+            open.select_nth_unstable_by(middle, |a, b| b.cmp(a));
+            let (more, less) = open.split_at_mut(middle);
+            let weight: f64 = more.iter().map(|one| f64::from(self.weights[one.id as usize])).sum();
+            if weight >= mass {
+                open = more;
+            } else {
+                mass -= weight;
+                open = less;
+            }
+        }
+        if let Some(&least) = open.first() {
+            self.cut(logits, least);
+        }
+    }
+
+    /// The token at which the cumulative weight passes the share `draw`; `None` where nothing weighs anything.
+    fn draw(&self, draw: f64) -> Option<u32> {
+        let mut left = draw * self.total();
         let mut last = None;
         for (start, chunk) in (0..).step_by(CHUNK).zip(self.weights.chunks(CHUNK)) {
             let weight = sum(chunk);
@@ -59,10 +99,8 @@ impl Sampler {
                 left -= weight;
                 continue;
             }
-            for (index, &weight) in (start..).zip(chunk) {
-                if weight > 0.0 {
-                    last = Some(index);
-                }
+            for (id, &weight) in (start..).zip(chunk).filter(|&(_, &weight)| weight > 0.0) {
+                last = Some(id);
                 left -= f64::from(weight);
                 if left < 0.0 {
                     return last;
@@ -70,50 +108,7 @@ impl Sampler {
             }
         }
         // Rounding can leave a remainder behind the last token.
-        last.or_else(|| self.weights.iter().rposition(|&weight| weight > 0.0).map(|index| index as u32))
-    }
-
-    fn draw_from_top(&mut self, logits: &[f32], params: &SamplingParams, top_k: usize, draw: f64) -> u32 {
-        let candidates = top(logits, top_k);
-        let sorted: Vec<f32> = candidates.iter().map(|candidate| candidate.logit).collect();
-        let total = self.weigh(&sorted, params.temperature);
-        let kept = self.nucleus(f64::from(params.top_p) * total).unwrap_or(candidates.len());
-        self.weights.truncate(kept);
-        let total = self.weights.chunks(CHUNK).map(sum).sum();
-        candidates[self.draw(total, draw).unwrap_or(0) as usize].id
-    }
-
-    /// The nucleus (Holtzman et al., 2020) is the shortest prefix of the sorted vocabulary that has `top_p` of the
-    /// mass; mostly it is short, so it is looked for in the best few and then in more of them.
-    fn draw_from_nucleus(&mut self, logits: &[f32], params: &SamplingParams, draw: f64) -> u32 {
-        let mass = f64::from(params.top_p) * self.weigh(logits, params.temperature);
-        let mut num_candidates = FIRST_NUCLEUS;
-        loop {
-            let candidates = top(logits, num_candidates);
-            let sorted: Vec<f32> = candidates.iter().map(|candidate| candidate.logit).collect();
-            self.weigh(&sorted, params.temperature);
-            let kept = match self.nucleus(mass) {
-                Some(kept) => kept,
-                None if candidates.len() == logits.len() => candidates.len(),
-                None => {
-                    num_candidates *= 8;
-                    continue;
-                }
-            };
-            self.weights.truncate(kept);
-            let total = self.weights.chunks(CHUNK).map(sum).sum();
-            return candidates[self.draw(total, draw).unwrap_or(0) as usize].id;
-        }
-    }
-
-    /// How many of the first weights have at least `mass` together; at least one.
-    fn nucleus(&self, mass: f64) -> Option<usize> {
-        let mut cumulative = 0.0;
-        let reached = self.weights.iter().position(|&weight| {
-            cumulative += f64::from(weight);
-            cumulative >= mass
-        });
-        reached.map(|index| index + 1)
+        last.or_else(|| self.weights.iter().rposition(|&weight| weight > 0.0).map(|id| id as u32))
     }
 }
 

@@ -82,7 +82,7 @@ fn the_nucleus_is_taken_of_what_top_k_leaves_and_after_temperature() {
 }
 
 #[test]
-fn a_nucleus_wider_than_the_first_look_is_found() {
+fn of_equal_tokens_the_nucleus_holds_the_lower_ids() {
     let logits = vec![0.0; 5000];
     let params = SamplingParams { top_p: 0.5, seed: 3, ..Default::default() };
     let mut sampler = Sampler::default();

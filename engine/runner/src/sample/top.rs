@@ -53,21 +53,33 @@ pub(super) fn top(logits: &[f32], k: usize) -> Vec<Candidate> {
     heap.into_sorted_vec().into_iter().map(|reversed| reversed.0).collect()
 }
 
+/// The greatest logit; NaN does not count. By lanes, which become vector code.
+pub(super) fn max(logits: &[f32]) -> f32 {
+    let greater = |a: f32, b: f32| if b > a { b } else { a };
+    let (parts, rest) = logits.as_chunks::<16>();
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    for part in parts {
+        for (lane, &logit) in lanes.iter_mut().zip(part) {
+            *lane = greater(*lane, logit);
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, greater)
+}
+
 /// The most likely token; of equals the lowest id.
 pub(super) fn argmax(logits: &[f32]) -> u32 {
-    // By chunks, so that the common case is a plain maximum, which becomes vector code.
+    const CHUNK: usize = 256;
     let mut best = (f32::NEG_INFINITY, 0);
     for (start, chunk) in (0..).step_by(CHUNK).zip(logits.chunks(CHUNK)) {
-        let most = chunk.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+        let most = max(chunk);
         if most > best.0 {
             best = (most, start);
         }
     }
-    let chunk = &logits[best.1..(best.1 + CHUNK).min(logits.len())];
-    (best.1 + chunk.iter().position(|&logit| logit == best.0).unwrap_or(0)) as u32
+    let (most, start) = best;
+    let offset = logits[start..].iter().position(|&logit| logit == most).unwrap_or(0);
+    (start + offset) as u32
 }
-
-const CHUNK: usize = 256;
 
 #[cfg(test)]
 mod tests {

@@ -139,7 +139,11 @@ impl Cluster {
         self.wait("the API server", API_DEADLINE, async |client| {
             let request =
                 http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
-            client.request_text(request).await.map(drop).map_err(|error| error.to_string())
+            client.request_text(request).await.map(drop).map_err(|error| match error {
+                // Its text is the list of some forty checks.
+                kube::Error::Api(_) => "it answers, but is not ready".to_owned(),
+                other => other.to_string(),
+            })
         })
         .await
     }

@@ -174,7 +174,8 @@ fn kubelet_config(pki: &Pki, number: u8, dir: &Path, cgroup: &str) -> serde_json
         "clusterDNS": [DNS_IP],
         "clusterDomain": "cluster.local",
         "resolvConf": Path::new(HOME).join("resolv.conf"),
-        "podLogsDir": dir.join("pod-logs"),
+        // Among the logs of the components, so that those of a failed run are kept.
+        "podLogsDir": Path::new(HOME).join("logs").join(format!("{}-pods", name(number))),
         "volumePluginDir": dir.join("volume-plugins"),
         "makeIPTablesUtilChains": false,
         "localStorageCapacityIsolation": false,

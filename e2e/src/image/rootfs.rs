@@ -87,17 +87,17 @@ fn stripped(binary: &Path) -> Result<Vec<u8>> {
     if !binary.is_file() {
         bail!("{} does not exist: build it first", binary.display());
     }
+    let small = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let output = Command::new("objcopy")
         .arg("--strip-debug")
-        .arg(binary)
-        .arg("/dev/stdout")
+        .args([binary, small.path()])
         .output()
         .context("objcopy cannot be run: apt-get install binutils")?;
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr);
         bail!("objcopy cannot read {}: {}", binary.display(), message.trim());
     }
-    Ok(output.stdout)
+    fs::read(small.path()).context("cannot read what objcopy wrote")
 }
 
 /// Absolute paths of what the dynamic loader would load, itself included; none for a static program.

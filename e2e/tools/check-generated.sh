@@ -16,8 +16,6 @@ current() { # FILE COMMAND...
 mode=${1:-}
 current crds/llmservice.yaml "$regatta" crd
 current charts/regatta/files/llmservice.yaml "$regatta" crd
-current charts/regatta/files/operator-rules.yaml "$regatta" rbac cluster
-current charts/regatta/files/operator-lease-rules.yaml "$regatta" rbac lease
 size=$(stat -c %s crds/llmservice.yaml)
 [ "$size" -lt 65536 ] || { echo "crds/llmservice.yaml is $size bytes: it must stay under 64 KiB" >&2; stale=1; }
 exit $stale

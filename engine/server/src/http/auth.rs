@@ -10,7 +10,7 @@ use axum::{
 use http::{Method, header};
 use sha2::{Digest, Sha256};
 
-use super::ApiError;
+use super::{ApiError, body::refuse};
 use crate::args::settings::ApiKeys;
 
 /// Digests of the accepted keys. Comparing digests of fixed length makes the time independent of how much of a key
@@ -42,7 +42,7 @@ fn differing_bits(a: &[u8; 32], b: &[u8; 32]) -> u8 {
 pub(super) async fn check(State(keys): State<KeyCheck>, request: Request, next: Next) -> Response {
     let guarded = request.uri().path().starts_with("/v1") && request.method() != Method::OPTIONS;
     if !keys.0.is_empty() && guarded && !bearer(&request).is_some_and(|key| keys.accepts(key)) {
-        return ApiError::unauthorized().into_response();
+        return refuse(request, ApiError::unauthorized()).await.into_response();
     }
     next.run(request).await
 }

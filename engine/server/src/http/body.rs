@@ -49,12 +49,12 @@ impl BodyBudget {
         require_json(request.headers())?;
         let announced = content_length(request.headers()).unwrap_or(MAX_BODY_BYTES);
         if announced > MAX_BODY_BYTES {
-            discard(request.into_body()).await;
-            return Err(ApiError::body_too_large(MAX_BODY_BYTES));
+            return Err(refuse(request, ApiError::body_too_large(MAX_BODY_BYTES)).await);
         }
         let units = u32::try_from(announced.div_ceil(UNIT)).expect("a body's limit fits");
         let Ok(share) = Arc::clone(&self.0).try_acquire_many_owned(units) else {
-            return Err(ApiError::unavailable("too many large requests are being read; try again later"));
+            let error = ApiError::unavailable("too many large requests are being read; try again later");
+            return Err(refuse(request, error).await);
         };
         let mut body = request.into_body();
         let read = Limited::new(&mut body, MAX_BODY_BYTES).collect();
@@ -70,8 +70,14 @@ impl BodyBudget {
     }
 }
 
-/// Reads on for a while without keeping anything: a client that is cut off while it sends would see a reset connection
-/// instead of the answer.
+/// The refusal of a request whose body nobody has read: reads it first, without keeping anything. A client that is cut
+/// off while it sends would see a reset connection instead of the answer.
+pub(crate) async fn refuse(request: Request, error: ApiError) -> ApiError {
+    discard(request.into_body()).await;
+    error
+}
+
+/// Reads on for a while.
 async fn discard(body: axum::body::Body) {
     let mut left = MAX_DISCARDED_BYTES;
     let mut chunks = body.into_data_stream();

@@ -21,6 +21,7 @@ use axum::{
 };
 use tower_http::catch_panic::CatchPanicLayer;
 
+pub(crate) use body::refuse;
 pub use error::{ApiError, DRAINING_HEADER};
 pub use listen::{ListenError, bind, serve};
 pub(crate) use request_id::RequestId;

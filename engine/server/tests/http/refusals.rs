@@ -145,3 +145,16 @@ async fn a_full_server_is_a_503_that_says_when_to_come_again() {
     assert_eq!(third.headers()["retry-after"], "1");
     assert!(third.headers().get("x-regatta-draining").is_none());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
+    let server = TestServer::start_with(&["--api-key", "k"]).await;
+    let body = format!("{{\"prompt\": \"{}\"}}", "a".repeat(12 << 20));
+    let request = || {
+        let request = server.client.post(format!("{}{COMPLETIONS}", server.url));
+        request.header("content-type", "application/json").body(body.clone())
+    };
+    assert_eq!(request().send().await.unwrap().status().as_u16(), 401);
+    server.state.terminate();
+    assert_eq!(request().bearer_auth("k").send().await.unwrap().status().as_u16(), 503);
+}

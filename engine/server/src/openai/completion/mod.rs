@@ -17,7 +17,7 @@ use super::{
     start::{Asker, pieces, submit},
     usage::Usage,
 };
-use crate::http::{ApiError, RequestId, ServerState};
+use crate::http::{ApiError, RequestId, ServerState, refuse};
 
 pub(crate) async fn completions(
     State(server): State<Arc<ServerState>>,
@@ -25,7 +25,10 @@ pub(crate) async fn completions(
     request: Request,
 ) -> Result<Response, ApiError> {
     let asker = Asker { id, arrival: Instant::now() };
-    let (in_flight, model) = server.admit()?;
+    let (in_flight, model) = match server.admit() {
+        Ok(admitted) => admitted,
+        Err(error) => return Err(refuse(request, error).await),
+    };
     let body = server.bodies.read(request).await?;
     let prepare = {
         let (server, model) = (Arc::clone(&server), Arc::clone(&model));

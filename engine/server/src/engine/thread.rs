@@ -67,10 +67,10 @@ impl Engine {
             }
             self.inbox.receive(&mut self.arrivals, idle);
             self.admit_and_cancel();
-            if let Some(deadline) = self.arrivals.shutdown {
-                if !self.scheduler.has_work() || Instant::now() >= deadline {
-                    return;
-                }
+            if let Some(deadline) = self.arrivals.shutdown
+                && (!self.scheduler.has_work() || Instant::now() >= deadline)
+            {
+                return;
             }
             if self.scheduler.schedule(&mut self.plan) {
                 self.step();

@@ -23,7 +23,7 @@ pub(super) struct Scratch {
 }
 
 /// Bytes of weights that one item reads, about: small enough to share out evenly, large enough to be worth a claim.
-const ITEM_BYTES: usize = 32 << 10;
+const ITEM_BYTES: usize = 16 << 10;
 /// Tiles of rows that one item takes through its panels: their activations stay in the second-level cache.
 const ITEM_TILES: usize = 16;
 
@@ -129,13 +129,13 @@ impl Output<'_> {
         // contract. A vector has at most 16 lanes.
         unsafe {
             let target = self.values.pointer(first..end);
-            for_each_group!(H, |h| for n in 0..N {
+            for_each_group!(H, |h| for (n, &sum) in sums[h].iter().enumerate() {
                 let target = target.add((h * N + n) * self.width);
                 if lanes == S::LANES {
-                    s.store(target, sums[h][n]);
+                    s.store(target, sum);
                 } else {
                     let mut all = [0.0; PANEL];
-                    s.store(all.as_mut_ptr(), sums[h][n]);
+                    s.store(all.as_mut_ptr(), sum);
                     target.copy_from_nonoverlapping(all.as_ptr(), lanes);
                 }
             });
@@ -300,10 +300,13 @@ struct Floats<'a> {
 impl Kernel for Floats<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY (of the closures): each is called with a pointer to 16 elements of its type, plus a lane.
+        // The closures get a pointer to 16 elements, plus a lane.
         match self.w.ty {
+            // SAFETY: within a panel of this type.
             WeightType::F32 => self.run_with(s, |p, at| unsafe { s.load(p.cast::<f32>().add(at)) }),
+            // SAFETY: within a panel of this type.
             WeightType::F16 => self.run_with(s, |p, at| unsafe { s.load_f16(p.cast::<u16>().add(at)) }),
+            // SAFETY: within a panel of this type.
             _ => self.run_with(s, |p, at| unsafe { s.load_bf16(p.cast::<u16>().add(at)) }),
         }
     }
@@ -323,10 +326,10 @@ impl Floats<'_> {
                         let mut sums = [[s.splat(0.0); N]; H];
                         for k in 0..shape.columns {
                             let w = load(weights, k * PANEL + lane);
-                            for_each_group!(H, |h| for n in 0..N {
+                            for_each_group!(H, |h| for (n, sum) in sums[h].iter_mut().enumerate() {
                                 // SAFETY: a row of this group in column `k`, within the tile.
                                 let x = unsafe { *x.as_ptr().add(k * shape.tile + r + h * N + n) };
-                                sums[h][n] = s.fma(s.splat(x), w, sums[h][n]);
+                                *sum = s.fma(s.splat(x), w, *sum);
                             });
                         }
                         // SAFETY: the results of an item are its own.

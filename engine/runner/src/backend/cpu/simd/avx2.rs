@@ -193,10 +193,10 @@ impl Simd for Avx2 {
         let run = if BITS == 4 { 8 } else { 2 };
         let mut sums = init.map(|init| here!(_mm256_set1_epi32(init.read())));
         let mut pairs = [here!(_mm256_setzero_si256()); N];
-        for g in 0..G {
+        for (g, &w) in w.iter().enumerate() {
             for n in 0..N {
                 let x = here!(_mm256_set1_epi32(x[n].cast::<i32>().add(g).read_unaligned()));
-                let products = here!(_mm256_maddubs_epi16(w[g], x));
+                let products = here!(_mm256_maddubs_epi16(w, x));
                 pairs[n] = if g % run == 0 { products } else { here!(_mm256_add_epi16(pairs[n], products)) };
                 if g % run == run - 1 || g == G - 1 {
                     sums[n] = here!(_mm256_add_epi32(sums[n], widen(pairs[n])));
@@ -218,12 +218,12 @@ impl Simd for Avx2 {
         _init: [*const i32; N],
     ) -> [Self::I; N] {
         let mut sums = [here!(_mm256_setzero_si256()); N];
-        for g in 0..G {
-            let magnitude = here!(_mm256_abs_epi8(w[g]));
+        for (g, &w) in w.iter().enumerate() {
+            let magnitude = here!(_mm256_abs_epi8(w));
             for n in 0..N {
                 here!({
                     let x = _mm256_set1_epi32(x[n].cast::<i32>().add(g).read_unaligned());
-                    let products = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, w[g]));
+                    let products = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, w));
                     sums[n] = _mm256_add_epi32(sums[n], widen(products));
                 });
             }

@@ -175,10 +175,10 @@ impl Simd for Avx512 {
         init: [*const i32; N],
     ) -> [Self::I; N] {
         let mut sums = init.map(|init| here!(_mm512_set1_epi32(init.read())));
-        for g in 0..G {
+        for (g, &w) in w.iter().enumerate() {
             for n in 0..N {
                 let x = here!(_mm512_set1_epi32(x[n].cast::<i32>().add(g).read_unaligned()));
-                sums[n] = here!(_mm512_dpbusd_epi32(sums[n], w[g], x));
+                sums[n] = here!(_mm512_dpbusd_epi32(sums[n], w, x));
             }
         }
         sums

@@ -75,7 +75,9 @@ impl Engine {
             if self.scheduler.schedule(&mut self.plan) {
                 self.step();
             }
+            // The figures first: whoever has an answer finds them up to date.
             self.publish();
+            self.deliver();
         }
     }
 
@@ -90,7 +92,6 @@ impl Engine {
         for id in self.arrivals.cancelled.drain(..) {
             self.scheduler.cancel(id, &mut self.updates);
         }
-        self.deliver();
     }
 
     fn step(&mut self) {
@@ -101,7 +102,6 @@ impl Engine {
                 self.scheduler.fail(&self.plan, &error.to_string(), &mut self.updates);
             }
         }
-        self.deliver();
     }
 
     fn deliver(&mut self) {
@@ -143,8 +143,8 @@ impl Engine {
             self.scheduler.add(submission.sequence).ok();
         }
         self.scheduler.abort_all(&mut self.updates);
-        self.deliver();
         self.publish();
+        self.deliver();
     }
 }
 

@@ -49,3 +49,29 @@ impl ModelFacts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::RopePairs;
+    use crate::config::{Architecture, ModelConfig, Rope, RopeScaling};
+
+    #[test]
+    fn llama_2_70b_takes_1_34_gigabytes_of_kv_for_4096_tokens() {
+        let config = ModelConfig {
+            architecture: Architecture::Llama,
+            num_layers: 80,
+            num_heads: 64,
+            num_kv_heads: 8,
+            head_dim: 128,
+            hidden_size: 8192,
+            intermediate_size: 28_672,
+            vocab_size: 32_000,
+            context_length: 4096,
+            rms_norm_eps: 1e-5,
+            tie_word_embeddings: false,
+            rope: Rope { theta: 10_000.0, scaling: RopeScaling::None, pairs: RopePairs::Halves },
+        };
+        config.check().unwrap();
+        assert_eq!(config.kv_bytes_per_token(2) * 4096, 1_342_177_280);
+    }
+}

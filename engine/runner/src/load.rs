@@ -13,6 +13,9 @@ use crate::memory;
 use crate::model::{Llama, ModelError};
 use crate::runner::LocalRunner;
 
+/// Memory that is taken to be there where the system does not say.
+const UNKNOWN_MEMORY: u64 = 4 << 30;
+
 /// How much a runner shall hold.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
@@ -166,7 +169,11 @@ fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
         1.. if value <= max => Ok(()),
         _ => Err(LoadError::Option { option, value: value.to_string(), remedy: format!("give 1 to {max}") }),
     };
-    within("the number of threads", options.threads.map_or(1, |threads| threads as u32), 1024)?;
+    within(
+        "the number of threads",
+        options.threads.map_or(1, |threads| threads.try_into().unwrap_or(u32::MAX)),
+        1024,
+    )?;
     within("the block size", options.block_size, 1024)?;
     within("the maximum number of sequences", options.max_num_seqs, 65_536)?;
     within("the maximum number of batched tokens", options.max_num_batched_tokens, 1 << 20)
@@ -192,7 +199,7 @@ fn num_blocks(options: &LoadOptions, config: &ModelConfig, max_model_len: u32) -
                     remedy,
                 });
             }
-            let available = memory::available_bytes().unwrap_or(4 << 30) as f64;
+            let available = memory::available_bytes().unwrap_or(UNKNOWN_MEMORY) as f64;
             let bytes = (available * f64::from(share)) as u64;
             (bytes / block_bytes).min(blocks_per_sequence * u64::from(options.max_num_seqs))
         }

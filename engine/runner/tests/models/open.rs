@@ -82,6 +82,28 @@ fn the_digest_is_of_the_headers_and_not_of_the_data() {
     assert_eq!(original.len(), 64);
 }
 
+#[test]
+fn rope_parameters_of_newer_folders_mean_the_same_with_either_or_both_names_of_the_type() {
+    let folder = copy("tiny-llama");
+    let original = facts(folder.path())["rope"].clone();
+    let mut rope = original["scaling"].clone();
+    rope["rope_type"] = rope["type"].clone();
+    rope["rope_theta"] = original["theta"].clone();
+    for (key, value) in
+        [("rope_scaling", Value::Null), ("rope_theta", Value::Null), ("rope_parameters", rope)]
+    {
+        change_config(folder.path(), key, value);
+    }
+    assert_eq!(facts(folder.path())["rope"], original);
+}
+
+#[test]
+fn tied_embeddings_need_no_output_matrix() {
+    let folder = copy("tiny-mistral");
+    change_config(folder.path(), "tie_word_embeddings", json!(true));
+    load(folder.path(), &LoadOptions { kv_memory: KvMemory::Blocks(128), ..Default::default() }).unwrap();
+}
+
 /// Splits a folder's weights into two files with an index.
 fn shard(folder: &Path) {
     let path = folder.join("model.safetensors");

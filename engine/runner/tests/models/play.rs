@@ -55,7 +55,7 @@ struct Playing {
     request: Request,
     tokens: Vec<u32>,
     num_computed: usize,
-    num_blocks: usize,
+    blocks: Vec<u32>,
     transcript: Transcript,
 }
 
@@ -65,33 +65,46 @@ impl Playing {
     }
 }
 
+/// What a sequence does in a step.
+enum Move {
+    Wait,
+    /// Computes at most so many tokens.
+    Compute(usize),
+    /// Gives its blocks back and starts again from its first token.
+    Preempt,
+}
+
 /// Plays every request alone, each prompt in one chunk.
 pub(crate) fn play_alone(runner: &mut dyn ModelRunner, requests: &[Request]) -> Vec<Transcript> {
-    let one = |request: &Request| play(runner, std::slice::from_ref(request), |_| usize::MAX, None).remove(0);
-    requests.iter().map(one).collect()
+    let whole = |_| Move::Compute(usize::MAX);
+    requests
+        .iter()
+        .map(|request| play(runner, std::slice::from_ref(request), whole, None).remove(0))
+        .collect()
 }
 
 /// Plays all requests at once: each step takes a random share of those that are not done, each with a random chunk,
-/// over blocks in random order.
+/// over blocks in random order, and now and then one is preempted.
 pub(crate) fn play_together(
     runner: &mut dyn ModelRunner,
     requests: &[Request],
     dice: &mut Dice,
 ) -> Vec<Transcript> {
     let blocks = dice.roll(usize::MAX) as u64;
-    let chunk = |pending: usize| match dice.roll(4) {
-        0 => 0,
-        1 => 1 + dice.roll(pending),
-        2 => pending.min(1 + dice.roll(16)),
-        _ => pending,
+    let choose = |pending: usize| match dice.roll(24) {
+        0 => Move::Preempt,
+        1..=5 => Move::Wait,
+        6..=11 => Move::Compute(1 + dice.roll(pending)),
+        12..=17 => Move::Compute(1 + dice.roll(16)),
+        _ => Move::Compute(pending),
     };
-    play(runner, requests, chunk, Some(blocks))
+    play(runner, requests, choose, Some(blocks))
 }
 
 fn play(
     runner: &mut dyn ModelRunner,
     requests: &[Request],
-    mut chunk: impl FnMut(usize) -> usize,
+    mut choose: impl FnMut(usize) -> Move,
     shuffle: Option<u64>,
 ) -> Vec<Transcript> {
     let limits = runner.limits();
@@ -102,18 +115,30 @@ fn play(
     }
     let mut playing: Vec<Playing> = requests.iter().cloned().map(start).collect();
     let mut plan = StepPlan::default();
-    admit(&mut plan, &playing);
     let mut output = StepOutput::default();
+    plan.admitted.extend((0..).zip(&playing).map(admission));
     while playing.iter().any(|one| !one.is_done()) {
         plan.step += 1;
         let mut budget = limits.max_num_batched_tokens as usize;
-        for (row, one) in playing.iter_mut().enumerate().filter(|(_, one)| !one.is_done()) {
-            let num_tokens =
-                chunk(one.tokens.len() - one.num_computed).min(one.tokens.len() - one.num_computed);
-            let num_tokens = num_tokens.min(budget);
-            budget -= num_tokens;
-            if num_tokens > 0 {
-                plan_sequence(&mut plan, row, one, num_tokens, limits.block_size as usize, &mut free);
+        for (row, one) in (0..).zip(&mut playing).filter(|(_, one)| !one.is_done()) {
+            let pending = one.tokens.len() - one.num_computed;
+            match choose(pending) {
+                Move::Compute(most) if budget > 0 => {
+                    let num_tokens = most.min(pending).min(budget);
+                    budget -= num_tokens;
+                    plan_sequence(&mut plan, row, one, num_tokens, limits.block_size as usize, &mut free);
+                }
+                Move::Preempt => {
+                    free.append(&mut one.blocks);
+                    one.num_computed = 0;
+                    one.transcript.prompt_logprobs.clear();
+                    // In the first step it is being admitted anyway.
+                    if plan.step > 1 {
+                        plan.released.push(Row(row));
+                        plan.admitted.push(admission((row, one)));
+                    }
+                }
+                _ => {}
             }
         }
         let ticket = runner.submit(&plan).expect("a valid plan runs");
@@ -132,40 +157,39 @@ fn play(
 
 fn start(request: Request) -> Playing {
     let tokens = request.prompt.clone();
-    Playing { request, tokens, num_computed: 0, num_blocks: 0, transcript: Transcript::default() }
+    Playing { request, tokens, num_computed: 0, blocks: Vec::new(), transcript: Transcript::default() }
 }
 
-fn admit(plan: &mut StepPlan, playing: &[Playing]) {
-    plan.admitted.extend(playing.iter().zip(0..).map(|(one, row)| Admission {
+fn admission((row, one): (u32, &Playing)) -> Admission {
+    Admission {
         row: Row(row),
         sampling: Arc::new(one.request.sampling.clone()),
         num_prompt_tokens: one.request.prompt.len() as u32,
-    }));
+    }
 }
 
 fn plan_sequence(
     plan: &mut StepPlan,
-    row: usize,
+    row: u32,
     one: &mut Playing,
     num_tokens: usize,
     block_size: usize,
     free: &mut Vec<u32>,
 ) {
     let end = one.num_computed + num_tokens;
-    let num_new_blocks = end.div_ceil(block_size) - one.num_blocks;
-    for _ in 0..num_new_blocks {
-        plan.new_blocks.push(BlockId(free.pop().expect("the pool is large enough")));
-    }
+    let num_new_blocks = end.div_ceil(block_size) - one.blocks.len();
+    let new_blocks = free.split_off(free.len() - num_new_blocks);
+    plan.new_blocks.extend(new_blocks.iter().copied().map(BlockId));
     plan.token_ids.extend(&one.tokens[one.num_computed..end]);
     plan.sequences.push(SequencePlan {
-        row: Row(row as u32),
+        row: Row(row),
         position: one.num_computed as u32,
         num_tokens: num_tokens as u32,
         num_new_blocks: num_new_blocks as u32,
         samples: end == one.tokens.len(),
         next_prompt_token: one.request.prompt.get(end).copied(),
     });
-    one.num_blocks += num_new_blocks;
+    one.blocks.extend(new_blocks);
     one.num_computed = end;
 }
 

@@ -56,8 +56,10 @@ fn default_window() -> Option<usize> {
 /// `rope_scaling`, or `rope_parameters` of newer files.
 #[derive(Deserialize)]
 struct PublishedRope {
-    #[serde(alias = "type")]
     rope_type: Option<String>,
+    /// The older name; many files carry both.
+    #[serde(rename = "type")]
+    older_type: Option<String>,
     rope_theta: Option<f32>,
     factor: Option<f32>,
     low_freq_factor: Option<f32>,
@@ -151,7 +153,7 @@ impl PublishedRope {
     /// Absent numbers become NaN, which the check of the whole refuses by name.
     fn scaling(&self) -> Result<RopeScaling, Refusal> {
         let or_nan = |value: Option<f32>| value.unwrap_or(f32::NAN);
-        match self.rope_type.as_deref() {
+        match self.rope_type.as_ref().or(self.older_type.as_ref()).map(String::as_str) {
             None | Some("default") => Ok(RopeScaling::None),
             Some("linear") => Ok(RopeScaling::Linear { factor: or_nan(self.factor) }),
             Some("llama3") => Ok(RopeScaling::Llama3 {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt, channel::mpsc};
 use kube::runtime::{
     Config, Controller, Predicate, WatchStreamExt, controller::Error as ControllerError, predicates,
     reflector::ObjectRef, watcher,
@@ -13,11 +13,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cache::{self, trim_pod, trim_revision, trim_service},
     context::Context,
+    dereference::rivals,
     reconcile::{error_policy, reconcile},
 };
 
 /// Services reconciled at once.
 const CONCURRENCY: u16 = 16;
+/// Services that wait to be told that one of their names was taken.
+const MAX_RIVALS: usize = 1024;
 const COUNT_PERIOD: Duration = Duration::from_secs(5);
 
 /// Runs until `stop`; reconciles in progress are ended first.
@@ -30,6 +33,15 @@ pub(crate) async fn run(ctx: Arc<Context>, stop: CancellationToken) {
         .services
         .watch(client, namespace, watcher::Config::default(), trim_service)
         .predicate_filter(changed, kube::runtime::PredicateConfig::default());
+    // A name that one service takes is lost to others, who must say so.
+    let (mut rivalry, rivals_of_changed) = mpsc::channel(MAX_RIVALS);
+    let store = ctx.services().clone();
+    let services = services.inspect_ok(move |service| {
+        for rival in rivals(&store, service) {
+            // What does not fit is caught up with by the next resync.
+            _ = rivalry.try_send(ObjectRef::from_obj(&*rival));
+        }
+    });
     let pods = counted(ctx.caches.pods.watch(client, namespace, cache::ours(), trim_pod), &ctx, "Pod");
     let revisions = ctx.caches.revisions.watch(client, namespace, cache::ours(), trim_revision);
     let revisions = counted(revisions, &ctx, "ControllerRevision");
@@ -39,6 +51,7 @@ pub(crate) async fn run(ctx: Arc<Context>, stop: CancellationToken) {
         .owns_stream(pods)
         .owns_stream(revisions)
         .owns_stream(own_services)
+        .reconcile_on(rivals_of_changed)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(caught_up, error_policy, ctx.clone())

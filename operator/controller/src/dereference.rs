@@ -1,8 +1,10 @@
 //! Everything that a reconcile reads, gathered before it decides. Talks to the API server and to engines.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::{Api, ResourceExt};
+use kube::{Api, ResourceExt, runtime::reflector::Store};
 use regatta_crds::LLMService;
 use regatta_planner::{
     ObservedPod,
@@ -50,14 +52,14 @@ pub(crate) async fn dereference(
     }))
 }
 
-fn pods_of(ctx: &Context, namespace: &str, name: &str) -> Vec<std::sync::Arc<Pod>> {
+fn pods_of(ctx: &Context, namespace: &str, name: &str) -> Vec<Arc<Pod>> {
     ctx.pods().state_filter(|pod| {
         let label = pod.metadata.labels.as_ref().and_then(|l| l.get(SERVICE_LABEL));
         pod.metadata.namespace.as_deref() == Some(namespace) && label.is_some_and(|l| l == name)
     })
 }
 
-fn is_behind(ctx: &Context, namespace: &str, name: &str, cached: &[std::sync::Arc<Pod>]) -> bool {
+fn is_behind(ctx: &Context, namespace: &str, name: &str, cached: &[Arc<Pod>]) -> bool {
     let version = |pod: &str| cached.iter().find(|p| p.name_any() == pod).map(|p| written::version(p));
     ctx.written.is_ahead(namespace, name, version)
 }
@@ -72,16 +74,22 @@ fn revisions_of(ctx: &Context, service: &LLMService) -> Vec<Revision> {
     owned.iter().filter_map(|stored| Revision::read(stored)).collect()
 }
 
-/// Only services that ask for one of the same names are looked at more closely.
 fn conflicts_of(ctx: &Context, service: &LLMService) -> Vec<Conflict> {
     let Some(mine) = claim(service) else { return Vec::new() };
-    let rivals = ctx.services().state_filter(|other| {
-        let default = [other.name_any()];
-        let names = other.spec.model.served_names.as_deref().unwrap_or(&default);
-        names.iter().any(|n| mine.served_names.contains(n))
-    });
-    let claims: Vec<_> = rivals.iter().filter_map(|other| claim(other)).collect();
-    Owners::settle(&claims).conflicts(&mine)
+    let claims: Vec<_> = rivals(ctx.services(), service).iter().filter_map(|other| claim(other)).collect();
+    Owners::settle(claims.iter().chain([&mine])).conflicts(&mine)
+}
+
+/// Other services that ask for one of the same names, valid or not.
+pub(crate) fn rivals(services: &Store<LLMService>, service: &LLMService) -> Vec<Arc<LLMService>> {
+    let mine = served_names(service);
+    services.state_filter(|other| {
+        other.uid() != service.uid() && served_names(other).iter().any(|name| mine.contains(name))
+    })
+}
+
+fn served_names(service: &LLMService) -> Vec<String> {
+    service.spec.model.served_names.clone().unwrap_or_else(|| vec![service.name_any()])
 }
 
 async fn missing_claim(

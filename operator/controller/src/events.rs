@@ -10,8 +10,8 @@ use regatta_planner::{contract::FIELD_MANAGER, plan::Action};
 
 use crate::context::Context;
 
-/// Longest note that the API server takes, in bytes.
-const MAX_NOTE: usize = 1000;
+/// The API server takes notes of up to 1024 bytes; a character of a message has four at most.
+const MAX_NOTE_CHARS: usize = 255;
 
 pub(crate) fn recorder(client: Client, identity: &str) -> Recorder {
     let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: Some(identity.to_owned()) };
@@ -44,11 +44,10 @@ pub(crate) async fn stalled(ctx: &Context, service: &LLMService, status: &LLMSer
 }
 
 async fn publish(ctx: &Context, service: &LLMService, type_: EventType, reason: &str, note: String) {
-    let end = note.floor_char_boundary(MAX_NOTE);
     let event = Event {
         type_,
         reason: reason.to_owned(),
-        note: Some(note[..end].to_owned()),
+        note: Some(note.chars().take(MAX_NOTE_CHARS).collect()),
         action: "Reconcile".into(),
         secondary: None,
     };

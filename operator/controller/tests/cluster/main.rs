@@ -3,6 +3,7 @@
 
 mod election;
 mod engine;
+mod faults;
 mod lifecycle;
 mod operator;
 mod rollout;

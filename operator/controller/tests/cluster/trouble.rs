@@ -71,21 +71,22 @@ async fn a_service_of_someone_else_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_name_served_by_an_older_service_of_another_namespace_is_a_conflict() {
+async fn a_name_that_an_older_service_takes_is_lost_to_the_younger_one() {
     // Creation times count whole seconds; within one second the first namespace by name is the older one.
     let older = World::new("a-older").await;
-    let younger = World::new("b-younger").await;
-    // Unique to this test: the operator below sees every namespace.
-    let name = format!("model-{}", older.ns.name);
-    let mut spec = small();
-    spec["model"]["servedNames"] = json!([name]);
-    older.apply("llm", spec.clone()).await;
-    older.wait_for_pods("a pod", |pods| pods.len() == 1).await;
-    let World { ns, operator, engines } = younger;
+    let World { ns, operator, engines } = World::new("b-younger").await;
     operator.stop().await.expect("ends well");
     let operator = Operator::start_everywhere(&ns, "everywhere");
     let younger = World { ns, operator, engines };
-    younger.apply("llm", spec).await;
+    // Unique to this test: the operator sees every namespace.
+    let name = format!("model-{}", older.ns.name);
+    let mut spec = small();
+    spec["model"]["servedNames"] = json!([name]);
+    older.apply("llm", small()).await;
+    older.wait_for_pods("a pod", |pods| pods.len() == 1).await;
+    younger.apply("llm", spec.clone()).await;
+    younger.wait_for_condition("llm", "Reconciling", "True/ReplicasStarting").await;
+    older.apply("llm", spec).await;
     let message = younger.wait_for_condition("llm", "Stalled", "True/ServedNameTaken").await;
     assert!(message.contains(&format!("{}/llm", older.ns.name)), "{message}");
 }

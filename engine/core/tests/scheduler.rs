@@ -99,7 +99,7 @@ fn admission_keeps_room_for_prompts_that_are_still_being_computed() {
     let config = SchedulerConfig { long_prefill_token_threshold: Some(4), ..SchedulerConfig::default() };
     let mut world = World::new(10, 8, config);
     world.add(0..32, 1);
-    world.add(100..112, 1);
+    world.add(100..112, 20);
     while world.step() {}
     assert_eq!(world.scheduler.stats().preemptions, 0);
 }

@@ -12,8 +12,8 @@ use crate::LLMService;
 /// When the derived schema does not have the shape of a definition, which a test rules out.
 pub fn definition() -> CustomResourceDefinition {
     let mut value = serde_json::to_value(LLMService::crd()).expect("a definition is JSON");
-    drop_nullable(&mut value);
-    serde_json::from_value(value).expect("dropping a keyword keeps the shape")
+    tidy(&mut value);
+    serde_json::from_value(value).expect("tidying keeps the shape")
 }
 
 /// The definition as YAML, as committed in `crds/llmservice.yaml`.
@@ -25,8 +25,9 @@ pub fn yaml() -> String {
     serde_saphyr::to_string(&value).expect("JSON is YAML")
 }
 
-/// Optional fields are left out, never null: CEL's `has` then means "given".
-fn drop_nullable(value: &mut Value) {
+/// Optional fields are left out, never null: CEL's `has` then means "given". Line breaks of the source end here:
+/// `kubectl explain` breaks lines itself.
+fn tidy(value: &mut Value) {
     match value {
         Value::Object(map) => {
             if map.get("nullable") == Some(&Value::Bool(true)) {
@@ -35,9 +36,12 @@ fn drop_nullable(value: &mut Value) {
                     variants.retain(|variant| !variant.is_null());
                 }
             }
-            map.values_mut().for_each(drop_nullable);
+            if let Some(Value::String(text)) = map.get_mut("description") {
+                *text = text.replace('\n', " ");
+            }
+            map.values_mut().for_each(tidy);
         }
-        Value::Array(items) => items.iter_mut().for_each(drop_nullable),
+        Value::Array(items) => items.iter_mut().for_each(tidy),
         _ => {}
     }
 }

@@ -43,7 +43,7 @@ fn fields(schema: &Value, path: &str, page: &mut String) {
         let list = field["type"] == "array";
         let path = format!("{path}.{name}{}", if list { "[]" } else { "" });
         let needed = if required.iter().any(|r| *r == name) { " **Required.**" } else { "" };
-        let text = field["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+        let text = field["description"].as_str().unwrap_or_default().replace('|', "\\|");
         let _ = writeln!(page, "| `{path}` | {} | {text}{needed} |", type_name(field));
         fields(if list { &field["items"] } else { field }, &path, page);
     }

@@ -140,12 +140,3 @@ pub(crate) fn cases() -> Vec<Case> {
         case("must be at most 24h", "/spec/rollout/drainTimeout", json!("25h"), json!("24h")),
     ]
 }
-
-/// The messages of all rules in the CRD.
-pub(crate) fn messages(schema: &Value) -> Vec<String> {
-    let own = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
-    let mut all: Vec<String> = own.filter_map(|r| r["message"].as_str()).map(str::to_owned).collect();
-    let children = schema["properties"].as_object().into_iter().flatten().map(|(_, child)| child);
-    all.extend(children.chain(schema.get("items")).flat_map(messages));
-    all
-}

@@ -18,7 +18,7 @@ use regatta_planner::{
     contract::{NAME_LABEL, NAME_VALUE},
     validate,
 };
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::{Gateway, Replica, Service, Table, build_table};
 
@@ -110,7 +110,7 @@ where
 fn service(object: &DynamicObject) -> Option<Service> {
     let typed: Result<LLMService, _> = object.clone().try_parse();
     let service = typed
-        .inspect_err(|error| warn!(%error, name = ?object.metadata.name, "cannot read an LLMService"))
+        .inspect_err(|error| debug!(%error, name = ?object.metadata.name, "cannot read an LLMService"))
         .ok()?;
     let stopped = service.spec.run_policy == Some(RunPolicy::Stopped) || service.spec.replicas == 0;
     Some(Service { claim: validate::claim(&service)?, wanted: !stopped })

@@ -197,6 +197,18 @@ impl BlockFormat for Q80 {
     }
 }
 
+/// Four byte vectors with the two high bits of each, which lie in one. (No closure: it would not be inlined, and then
+/// no vector operation in it.)
+#[inline(always)]
+fn six_bits<S: Simd>(s: S, low: [S::B; 4], high: S::B) -> [S::B; 4] {
+    [
+        s.with_two_bits::<0>(low[0], high),
+        s.with_two_bits::<2>(low[1], high),
+        s.with_two_bits::<4>(low[2], high),
+        s.with_two_bits::<6>(low[3], high),
+    ]
+}
+
 /// Six bits, a scale for each half of the block, an offset of 32.
 pub(super) struct Q6K;
 
@@ -210,16 +222,10 @@ impl BlockFormat for Q6K {
         unsafe {
             let low = load_nibbles(s, quants.add(4 * lane));
             let high = quants.add(PANEL * BLOCK / 2 + 4 * lane);
-            let w = [0, 1].map(|half| {
-                let high = s.load_bytes(high.add(half * 4 * PANEL));
-                let low = &low[4 * half..];
-                [
-                    s.with_two_bits::<0>(low[0], high),
-                    s.with_two_bits::<2>(low[1], high),
-                    s.with_two_bits::<4>(low[2], high),
-                    s.with_two_bits::<6>(low[3], high),
-                ]
-            });
+            let w = [
+                six_bits(s, [low[0], low[1], low[2], low[3]], s.load_bytes(high)),
+                six_bits(s, [low[4], low[5], low[6], low[7]], s.load_bytes(high.add(4 * PANEL))),
+            ];
             let d = s.load_f16(scales.cast::<u16>().add(lane));
             let sub_scales = scales.add(2 * PANEL + lane).cast::<i8>();
             (w, [s.mul(d, s.load_i8(sub_scales)), s.mul(d, s.load_i8(sub_scales.add(PANEL)))])

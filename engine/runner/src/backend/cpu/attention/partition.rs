@@ -48,12 +48,7 @@ impl Weighted {
             return;
         }
         let greatest = if self.greatest > next.greatest { self.greatest } else { next.greatest };
-        let [mine, theirs] = [self.greatest, next.greatest].map(|most| {
-            let mut lanes = [0.0; GROUP];
-            // SAFETY: a vector has at most 16 lanes.
-            unsafe { s.store(lanes.as_mut_ptr(), math::exp(s, s.splat(most - greatest))) };
-            lanes[0]
-        });
+        let (mine, theirs) = (exp(s, self.greatest - greatest), exp(s, next.greatest - greatest));
         self.greatest = greatest;
         self.sum = self.sum * mine + next.sum * theirs;
         for at in (0..padded_dim).step_by(S::LANES) {
@@ -65,6 +60,15 @@ impl Weighted {
             }
         }
     }
+}
+
+/// `e^x` of one number, as for the lanes of a vector.
+#[inline(always)]
+fn exp<S: Simd>(s: S, x: f32) -> f32 {
+    let mut lanes = [0.0; GROUP];
+    // SAFETY: a vector has at most 16 lanes.
+    unsafe { s.store(lanes.as_mut_ptr(), math::exp(s, s.splat(x))) };
+    lanes[0]
 }
 
 /// Working memory of a thread: too large to be set to zero again and again.

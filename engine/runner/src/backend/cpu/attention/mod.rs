@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::isa::Isa;
-use super::kv_cache::{CpuKvCache, GROUP, KvElement, KvLayout, MAX_HEAD_DIM};
+use super::kv_cache::{CpuKvCache, GROUP, KvElement, KvLayout};
 use super::memory::Shared;
 use super::simd::{Kernel, Simd};
 use super::threads::Pool;

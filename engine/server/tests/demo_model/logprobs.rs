@@ -52,9 +52,10 @@ async fn check(isa: &str) {
 /// Has the engine read prompt and output, checks what it thinks most likely, and gives the distance for each output
 /// token that is among the exact top five.
 async fn compare(engine: &EngineProcess, prompt: &Prompt) -> Vec<f64> {
+    let token_ids = [&prompt.prompt_ids[..], &prompt.output_ids].concat();
     let request = json!({
         "model": MODEL,
-        "prompt": [&prompt.prompt_ids[..], &prompt.output_ids].concat(),
+        "prompt": token_ids,
         "max_tokens": 1,
         "echo": true,
         "logprobs": 1,

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -70,6 +70,20 @@ impl EngineProcess {
         let mut samples = page.lines().filter(|line| line.starts_with(&format!("{name}{{")));
         let sample = samples.next().unwrap_or_else(|| panic!("no {name} in {page}"));
         sample.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// Waits until nothing runs and every KV block is free; an answer may leave a moment before its blocks do.
+    pub(crate) async fn wait_until_idle(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let running = self.metric("vllm:num_requests_running").await;
+            let usage = self.metric("vllm:kv_cache_usage_perc").await;
+            if running == 0.0 && usage == 0.0 {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{running} requests run, {usage} of the KV cache is in use");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     async fn post(&self, path: &str, request: &Value) -> String {

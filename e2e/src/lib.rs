@@ -17,7 +17,7 @@ pub use apply::apply_yaml;
 pub use cluster::Size;
 pub use image::{COREDNS, PAUSE, Recipe};
 pub use instance::{down, init, inside, load, run, status, up};
-pub use packages::install as install_packages;
+pub use packages::{check_all as check_packages, install as install_packages};
 pub use programs::build_all as build;
 pub use testing::{TestNamespace, install_crd, test_client, wait_for};
 pub use workspace::Workspace;

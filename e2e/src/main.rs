@@ -27,7 +27,11 @@ enum Command {
     ///
     /// Pods and Services are reachable from this host's shell. The kubeconfig is .cluster/kubeconfig. A second call
     /// says that the cluster is up. For more than one node use run.
-    Up,
+    Up {
+        /// Install missing Debian packages first
+        #[arg(long)]
+        install: bool,
+    },
     /// End the cluster of `up` and remove everything of it: processes, mounts, interfaces, rules, cgroups, files
     Down,
     /// Show what is up, and its nodes and pods
@@ -57,23 +61,17 @@ enum Command {
         #[arg(required = true)]
         archives: Vec<PathBuf>,
     },
-    /// Make an image archive from a built program and the shared libraries it needs
-    #[command(after_help = "Example:\n  regatta-cluster image target/release/regatta \
-                            --name docker.io/regatta/regatta:dev --output .images/regatta.tar")]
-    Image {
-        /// The program; the image's entrypoint
-        binary: PathBuf,
-        /// The image's full name
-        #[arg(long)]
-        name: String,
-        /// The archive to write
-        #[arg(long)]
-        output: PathBuf,
-    },
+    /// Make image archives from built programs and the shared libraries they need
+    #[command(subcommand)]
+    Image(Image),
     /// Build the Kubernetes programs, and nothing else
     Build,
-    /// Install the Debian packages that nodes need
-    Install,
+    /// Check for the Debian packages that nodes need
+    Packages {
+        /// Install what is missing
+        #[arg(long)]
+        install: bool,
+    },
     /// The first process of a cluster (for regatta-cluster itself)
     #[command(hide = true)]
     Init {
@@ -87,6 +85,29 @@ enum Command {
         dir: PathBuf,
         #[arg(last = true)]
         command: Vec<String>,
+    },
+}
+
+#[derive(Subcommand)]
+enum Image {
+    /// The images of this project: .images/regatta.tar and .images/regatta-engine.tar
+    All {
+        /// The folder of the programs regatta and regatta-engine [default: where regatta-cluster lies]
+        #[arg(long, value_name = "DIR")]
+        programs: Option<PathBuf>,
+    },
+    /// The image of one program
+    #[command(after_help = "Example:\n  regatta-cluster image one target/release/regatta \
+                            --name docker.io/regatta/regatta:dev --output .images/regatta.tar")]
+    One {
+        /// The program; the image's entrypoint
+        binary: PathBuf,
+        /// The image's full name
+        #[arg(long)]
+        name: String,
+        /// The archive to write
+        #[arg(long)]
+        output: PathBuf,
     },
 }
 
@@ -109,13 +130,20 @@ fn execute(arguments: Arguments) -> Result<i32> {
         None => Ok(Workspace::find()?.default_state()),
     };
     match arguments.command {
-        Command::Up => regatta_e2e::up(&state()?)?,
+        Command::Up { install } => {
+            if install {
+                regatta_e2e::install_packages()?;
+            }
+            regatta_e2e::up(&state()?)?;
+        }
         Command::Down => regatta_e2e::down(&state()?)?,
         Command::Status => regatta_e2e::status(&state()?)?,
         Command::Load { archives } => regatta_e2e::load(&state()?, &archives)?,
-        Command::Image { binary, name, output } => write_image(Recipe { name, binary, output })?,
+        Command::Image(Image::All { programs }) => write_all_images(programs)?,
+        Command::Image(Image::One { binary, name, output }) => write_image(&Recipe { name, binary, output })?,
         Command::Build => regatta_e2e::build(&Workspace::find()?)?,
-        Command::Install => regatta_e2e::install_packages()?,
+        Command::Packages { install: true } => regatta_e2e::install_packages()?,
+        Command::Packages { install: false } => regatta_e2e::check_packages()?,
         Command::Run { size, nodes, command } => {
             return single_threaded()?.block_on(regatta_e2e::run(&state()?, size, nodes, &command));
         }
@@ -135,7 +163,22 @@ fn single_threaded() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")
 }
 
-fn write_image(recipe: Recipe) -> Result<()> {
+fn write_all_images(programs: Option<PathBuf>) -> Result<()> {
+    let programs = match programs {
+        Some(dir) => dir,
+        None => std::env::current_exe()
+            .context("cannot find this program's own file")?
+            .parent()
+            .context("this program's file is in no folder")?
+            .to_owned(),
+    };
+    for recipe in Recipe::of_project(&Workspace::find()?, &programs) {
+        write_image(&recipe)?;
+    }
+    Ok(())
+}
+
+fn write_image(recipe: &Recipe) -> Result<()> {
     let bytes = recipe.write()?;
     println!("{}: {} ({:.1} MB)", recipe.output.display(), recipe.name, bytes as f64 / 1e6);
     Ok(())

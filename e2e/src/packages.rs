@@ -1,6 +1,5 @@
 //! Debian packages that a cluster needs.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,8 +19,7 @@ const NODES: &[Package] = &[
     ("conntrack", "conntrack"),
     ("binutils", "objcopy"),
 ];
-/// Where root's programs lie, also for a shell that does not look there.
-const SYSTEM_PATH: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Checks that all packages for `size` are there.
 ///
@@ -32,9 +30,19 @@ pub(crate) fn check(size: Size) -> Result<()> {
     ensure!(
         missing.is_empty(),
         "missing Debian packages: {0}\ninstall them with: apt-get install --no-install-recommends {0}\n\
-         or: regatta-cluster install",
+         or: regatta-cluster packages --install",
         missing.join(" ")
     );
+    Ok(())
+}
+
+/// Checks that all packages for whole nodes are there.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_all() -> Result<()> {
+    check(Size::Node)?;
+    println!("all packages are installed");
     Ok(())
 }
 
@@ -59,11 +67,14 @@ fn missing(size: Size) -> Vec<&'static str> {
 }
 
 fn is_there(file: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
     // Joining an absolute path gives that path itself.
-    std::env::split_paths(&path)
-        .chain(SYSTEM_PATH.map(Into::into))
-        .any(|dir| Path::new(&dir).join(file).exists())
+    std::env::split_paths(&search_path()).any(|dir| dir.join(file).exists())
+}
+
+/// The caller's PATH, and the folders of system programs that a plain `su` leaves out.
+pub(crate) fn search_path() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{path}:{SYSTEM_PATH}")
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {

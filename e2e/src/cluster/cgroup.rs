@@ -17,6 +17,9 @@ pub(crate) fn name(id: &str, node: u8) -> String {
 
 /// Makes `cgroup` in every hierarchy.
 pub(crate) fn create(cgroup: &str) -> Result<()> {
+    if !is_v1() {
+        enable_controllers()?;
+    }
     for hierarchy in hierarchies()? {
         let dir = hierarchy.join(cgroup.trim_start_matches('/'));
         fs::create_dir_all(&dir).with_context(|| format!("cannot create the cgroup {}", dir.display()))?;
@@ -30,6 +33,18 @@ pub(crate) fn create(cgroup: &str) -> Result<()> {
                     .with_context(|| format!("cannot write {file} in {}", dir.display()))?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Cgroup v2 gives a child only the controllers that its parent passes on, and the kubelet asks for all it knows.
+fn enable_controllers() -> Result<()> {
+    let root = Path::new(MOUNT);
+    let controllers =
+        fs::read_to_string(root.join("cgroup.controllers")).context("cannot read cgroup.controllers")?;
+    for controller in controllers.split_whitespace() {
+        fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"))
+            .with_context(|| format!("cannot pass the cgroup controller {controller} on"))?;
     }
     Ok(())
 }

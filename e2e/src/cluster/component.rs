@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::packages::search_path;
+
 /// Lines of a log shown when its program has ended by itself.
 const TAIL_LINES: usize = 15;
 
@@ -55,8 +57,11 @@ fn tail(log: &Path) -> String {
 /// # Errors
 /// When it cannot be started or fails; the text holds the command line and what it printed.
 pub(crate) fn execute(program: &str, arguments: &[&str]) -> Result<String> {
-    let output =
-        Command::new(program).args(arguments).output().with_context(|| format!("cannot run {program}"))?;
+    let output = Command::new(program)
+        .args(arguments)
+        .env("PATH", search_path())
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr);
         bail!("{program} {} failed ({}): {}", arguments.join(" "), output.status, message.trim());

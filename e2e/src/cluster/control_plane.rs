@@ -8,11 +8,8 @@ use anyhow::Result;
 use super::Home;
 use super::component::Component;
 use super::kubeconfig;
-use super::network::{API_IP, API_PORT, POD_CIDR, SERVICE_CIDR};
+use super::network::{API_IP, API_PORT, ETCD_PEER_PORT, ETCD_PORT, POD_CIDR, SERVICE_CIDR};
 use super::pki::Pki;
-
-const ETCD_PORT: u16 = 2379;
-const ETCD_PEER_PORT: u16 = 2380;
 
 /// etcd without fsync: the data live no longer than the cluster.
 pub(crate) fn etcd(home: &Home, pki: &Pki) -> Result<Component> {

@@ -63,6 +63,7 @@ impl Cluster {
         let home = Home { kubernetes: spec.bin.join("kubernetes") };
         fs::create_dir_all(home.logs()).context("cannot create the folder of logs")?;
         network::create_bridge()?;
+        network::check_ports()?;
         if spec.network == Network::Own {
             network::create_default_route()?;
         }

@@ -13,6 +13,8 @@ use super::component::execute;
 /// Address of the API server and etcd, of the bridge and of the first node.
 pub(crate) const API_IP: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 1);
 pub(crate) const API_PORT: u16 = 6443;
+pub(crate) const ETCD_PORT: u16 = 2379;
+pub(crate) const ETCD_PEER_PORT: u16 = 2380;
 /// The Service `kubernetes`.
 pub(crate) const SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
@@ -121,10 +123,15 @@ fn on(node: u8, words: &[&str]) -> Result<()> {
     execute(all[0], &all[1..]).map(drop)
 }
 
-/// A fixed port of a node that another program on the host's network holds.
-pub(crate) fn port_in_use() -> Option<u16> {
-    let everywhere = [API_PORT, 2379, 2380, 10250].map(|port| (Ipv4Addr::UNSPECIFIED, port));
+/// Checks that no other program holds a fixed port of the control plane or the first node, as another Kubernetes on the
+/// host's network would.
+pub(crate) fn check_ports() -> Result<()> {
+    let shared = [API_PORT, ETCD_PORT, ETCD_PEER_PORT, 10250].map(|port| (API_IP, port));
     let local = [10248, 10249, 10256, 10257, 10259].map(|port| (Ipv4Addr::LOCALHOST, port));
-    let mut all = everywhere.into_iter().chain(local);
-    all.find(|&address| TcpListener::bind(address).is_err()).map(|(_, port)| port)
+    for (address, port) in shared.into_iter().chain(local) {
+        TcpListener::bind((address, port)).with_context(|| {
+            format!("port {port} is in use by another program: find it with ss -ltnp and stop it first")
+        })?;
+    }
+    Ok(())
 }

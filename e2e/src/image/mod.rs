@@ -30,6 +30,16 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// The project's own images, of the programs in the folder `programs`.
+    #[must_use]
+    pub fn of_project(workspace: &Workspace, programs: &Path) -> [Self; 2] {
+        ["regatta", "regatta-engine"].map(|program| Self {
+            name: format!("docker.io/regatta/{program}:dev"),
+            binary: programs.join(program),
+            output: workspace.root().join(".images").join(format!("{program}.tar")),
+        })
+    }
+
     /// Writes the archive and returns its size in bytes.
     ///
     /// The image holds the program without debug information, the shared libraries it asks for, the host's

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Instance, mounts};
 use crate::cluster::Network;
+use crate::packages::search_path;
 
 /// Addresses of the cluster go around any HTTP proxy of the host.
 const NO_PROXY: &str = "localhost,127.0.0.1,10.100.0.0/24,10.96.0.0/16,10.244.0.0/16,.svc,.cluster.local";
@@ -62,6 +63,7 @@ fn start_harness(dir: &Path, command: &[String]) -> Result<Child> {
         .arg(dir)
         .arg("--")
         .args(command)
+        .env("PATH", search_path())
         .env("NO_PROXY", &no_proxy)
         .env("no_proxy", &no_proxy)
         .spawn()

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use super::{Instance, Network, lock, prepare};
 use crate::cluster::Size;
 use crate::cluster::component::execute;
-use crate::cluster::network::{BRIDGE, IP_FORWARD, POD_BRIDGE, TABLE, port_in_use};
+use crate::cluster::network::{BRIDGE, IP_FORWARD, POD_BRIDGE, TABLE};
 use crate::progress::Progress;
 use crate::workspace::Workspace;
 
@@ -37,7 +37,7 @@ pub fn up(state: &Path) -> Result<()> {
     let instance = Instance { dir: state.join("up") };
     if is_alive(&instance)? {
         println!("the cluster is already up");
-        print_usage(state);
+        print_usage(state, &workspace);
         return Ok(());
     }
     if instance.dir.exists() {
@@ -61,7 +61,7 @@ pub fn up(state: &Path) -> Result<()> {
         return Err(error.context(format!("the logs of all components are in {}", logs.display())));
     }
     fs::copy(instance.path("kubeconfig"), state.join("kubeconfig")).context("cannot copy the kubeconfig")?;
-    print_usage(state);
+    print_usage(state, &workspace);
     Ok(())
 }
 
@@ -100,9 +100,10 @@ pub fn status(state: &Path) -> Result<()> {
         println!("the cluster is starting; its logs are in {}", instance.path("logs").display());
     } else {
         println!("the cluster is up; its logs are in {}", instance.path("logs").display());
-        print_usage(state);
+        let workspace = Workspace::find()?;
+        print_usage(state, &workspace);
         let kubeconfig = state.join("kubeconfig");
-        let kubectl = Workspace::find()?.bin().join("kubectl");
+        let kubectl = workspace.bin().join("kubectl");
         let pods = ["get", "nodes,pods", "--all-namespaces", "--request-timeout=10s"];
         Command::new(kubectl)
             .arg("--kubeconfig")
@@ -128,11 +129,6 @@ fn refuse_other_kubernetes() -> Result<()> {
     let tables = execute("nft", &["list", "tables"])?;
     if tables.contains("kube-proxy") {
         bail!("another Kubernetes runs on this host (nftables has its table kube-proxy): stop it first");
-    }
-    if let Some(port) = port_in_use() {
-        bail!(
-            "port {port} is in use by another program, perhaps another Kubernetes: stop it first (ss -ltnp)"
-        );
     }
     Ok(())
 }
@@ -206,10 +202,24 @@ fn is_ending(pid: i32) -> bool {
     ours && !zombie
 }
 
+/// The kernel takes the pods' ends of their cables away a moment after their processes, and ours with them.
+fn wait_for_cables() -> Result<()> {
+    let start = Instant::now();
+    // An error means that the bridge itself is gone or was never made.
+    while execute("ip", &["-o", "link", "show", "master", POD_BRIDGE]).is_ok_and(|links| !links.is_empty()) {
+        if start.elapsed() > END_DEADLINE {
+            bail!("interfaces of pods are still on {POD_BRIDGE} after {} seconds", END_DEADLINE.as_secs());
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
 /// Removes what the cluster put on the host's network, its cgroups and its files.
 fn clean(state: &Path, instance: &Instance) -> Result<()> {
+    wait_for_cables()?;
     for link in [POD_BRIDGE, BRIDGE] {
-        if Path::new("/sys/class/net").join(link).exists() {
+        if execute("ip", &["link", "show", link]).is_ok() {
             execute("ip", &["link", "del", link])?;
         }
     }
@@ -229,8 +239,8 @@ fn clean(state: &Path, instance: &Instance) -> Result<()> {
     Ok(())
 }
 
-fn print_usage(state: &Path) {
+fn print_usage(state: &Path, workspace: &Workspace) {
     println!("  export KUBECONFIG={}", state.join("kubeconfig").display());
-    println!("  kubectl get pods --all-namespaces      (kubectl is in {})", state.join("bin").display());
+    println!("  kubectl get pods --all-namespaces      (kubectl is in {})", workspace.bin().display());
     println!("  stop it with: regatta-cluster down");
 }

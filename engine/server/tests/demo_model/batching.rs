@@ -27,7 +27,7 @@ fn requests() -> Vec<Request> {
             "seed": i,
             "temperature": temperatures[i / 3 % 3],
             "stream": i % 4 == 1,
-            "ignore_eos": i % 2 == 0,
+            "ignore_eos": i.is_multiple_of(2),
         });
         let prompt = &prompts[i % prompts.len()];
         let path = match (i % 3, &prompt.messages) {

@@ -98,10 +98,15 @@ fn a_child_dies_with_its_parent() {
         .expect("a shell");
     let mut child = String::new();
     BufReader::new(parent.stdout.take().expect("piped")).read_line(&mut child).expect("a process id");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let comm = format!("/proc/{}/comm", child.trim());
+    while fs::read_to_string(&comm).expect("the child lives").trim() != "sleep" {
+        assert!(Instant::now() < deadline, "the child never became the program");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     parent.kill().expect("killed");
     parent.wait().expect("ended");
     let stat = format!("/proc/{}/stat", child.trim());
-    let deadline = Instant::now() + Duration::from_secs(20);
     // Whoever inherits the child may be slow to take note of its end: a zombie is dead, too.
     while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
         assert!(Instant::now() < deadline, "the child outlived its parent");

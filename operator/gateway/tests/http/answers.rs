@@ -1,13 +1,11 @@
 //! What clients get: models, errors, and their own bytes and headers passed on.
 
-mod support;
-
+use crate::support::{Behaviour, MODEL, ask, engine, front, whole};
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use regatta_gateway::Limits;
 use serde_json::Value;
-use support::{Behaviour, MODEL, ask, engine, front, whole};
 
 async fn error(response: http::Response<hyper::body::Incoming>) -> (StatusCode, String) {
     let (status, _, body) = whole(response).await;
@@ -80,7 +78,7 @@ async fn what_is_no_request_is_refused_with_a_reason() {
 
 #[tokio::test]
 async fn requests_over_the_limit_are_refused_at_once() {
-    let (sender, behaviour) = support::held();
+    let (sender, behaviour) = crate::support::held();
     let engine = engine(behaviour).await;
     let front = front(&[engine.address], Limits { max_requests: 1, ..Limits::default() }).await;
     let first = front.post(&ask()).await;

@@ -1,14 +1,12 @@
 //! Streams: many at once, slow and leaving clients, engines that die, retries, drain.
 
-mod support;
-
 use std::{sync::atomic::Ordering, time::Duration};
 
+use crate::support::{Behaviour, ask, engine, eventually, front, held, piece, whole};
 use bytes::Bytes;
 use futures::future::join_all;
 use http::StatusCode;
 use regatta_gateway::Limits;
-use support::{Behaviour, ask, engine, eventually, front, held, piece, whole};
 use tokio::net::TcpListener;
 
 #[tokio::test(flavor = "multi_thread")]

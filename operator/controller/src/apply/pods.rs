@@ -111,11 +111,12 @@ fn patched(ctx: &Context, result: Result<Pod, kube::Error>) -> Result<bool, kube
     Ok(pod.is_some())
 }
 
-/// None for a pod that is gone, or is not the one that was meant: the next reconcile sees what is.
+/// None for a pod that is gone: the cache hears of it. A conflict is tried again, since nothing else may happen that
+/// starts another reconcile.
 fn changed<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(None),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
 }

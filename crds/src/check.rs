@@ -114,11 +114,11 @@ fn string(schema: &Value, text: &str, path: &str, found: &mut Vec<String>) {
     if schema["maxLength"].as_u64().is_some_and(|max| length > max) {
         found.push(format!("{path}: may be at most {} characters long", schema["maxLength"]));
     }
-    if let Some(choices) = schema["enum"].as_array() {
-        if !choices.iter().any(|choice| choice == text) {
-            let names: Vec<&str> = choices.iter().filter_map(Value::as_str).collect();
-            found.push(format!("{path}: must be one of {}", names.join(", ")));
-        }
+    if let Some(choices) = schema["enum"].as_array()
+        && !choices.iter().any(|choice| choice == text)
+    {
+        let names: Vec<&str> = choices.iter().filter_map(Value::as_str).collect();
+        found.push(format!("{path}: must be one of {}", names.join(", ")));
     }
 }
 

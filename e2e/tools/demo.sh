@@ -23,8 +23,13 @@ export KUBECONFIG=$PWD/.cluster/kubeconfig PATH=$PWD/.cluster/bin:$PWD/.tools/bi
 "$cluster" load .images/regatta.tar .images/regatta-engine.tar
 
 step "the chart"
+images=$(cat .images/regatta.tar .images/regatta-engine.tar | sha256sum | cut -c1-64)
 helm upgrade --install regatta charts/regatta --namespace regatta-system --create-namespace --wait --timeout 3m >/dev/null
-kubectl -n regatta-system get deployments
+if [ -f .cluster/demo-images ] && [ "$(cat .cluster/demo-images)" != "$images" ]; then
+  kubectl -n regatta-system rollout restart deployment >/dev/null   # the tag is the same, what it names is not
+fi
+echo "$images" > .cluster/demo-images
+kubectl -n regatta-system rollout status deployment --timeout=2m
 
 step "the model's volume and the service"
 sed "s|MODELS_FOLDER|$PWD/.models|" docs/examples/models-volume.yaml | kubectl apply --server-side -f -
@@ -32,7 +37,8 @@ kubectl apply --server-side -f docs/examples/smollm2.yaml
 
 step "waiting for smollm2 to be Ready"
 for _ in $(seq 1 180); do
-  line=$(kubectl get llm smollm2 --no-headers 2>/dev/null || true)
+  line=$(kubectl get llm smollm2 --no-headers -o 'custom-columns=R:.status.readyReplicas,D:.spec.replicas,Y:.status.conditions[?(@.type=="Ready")].reason' 2>/dev/null |
+    awk '{print $1 " of " $2 " ready: " $3}')
   [ "$line" = "${last:-}" ] || { echo "    $line"; last=$line; }
   kubectl wait --for=condition=Ready --timeout=1s llm/smollm2 >/dev/null 2>&1 && { ready=1; break; }
 done

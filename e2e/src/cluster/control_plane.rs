@@ -84,6 +84,8 @@ pub(crate) fn controller_manager(home: &Home, pki: &Pki) -> Result<Component> {
         format!("--service-account-private-key-file={}", pki.path("service-account.key")),
         "--allocate-node-cidrs=false".into(),
         format!("--cluster-cidr={POD_CIDR}"),
+        // A claim applied in one breath with its volume would else wait for the next of many seconds.
+        "--pvclaimbinder-sync-period=1s".into(),
     ]);
     Component::start("kube-controller-manager", &home.logs(), command)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use regatta_crds::LLMService;
@@ -90,23 +90,25 @@ spec:
         Ok(pods)
     }
 
-    /// Waits for a condition of a service to have `status`; returns the condition's reason and message.
-    pub(crate) async fn wait_condition(&self, service: &str, type_: &str, status: &str) -> (String, String) {
+    /// Waits for a condition of a service to have `status` and a message that contains `words`.
+    pub(crate) async fn wait_condition(&self, service: &str, type_: &str, status: &str, words: &str) {
         let services = self.services();
-        wait_for(&format!("{service}: {type_}={status}"), READY_WITHIN, async || {
+        wait_for(&format!("{service}: {type_}={status} that says {words:?}"), READY_WITHIN, async || {
             let object = services.get(service).await.map_err(|error| json!(error.to_string()))?;
             let shown = serde_json::to_value(&object.status).unwrap_or_default();
             let current = shown["observedGeneration"].as_i64() == object.metadata.generation;
-            let conditions = shown["conditions"].as_array().cloned().unwrap_or_default();
-            let found = conditions.iter().find(|is| is["type"] == type_ && is["status"] == status && current);
-            let text = |is: &serde_json::Value, key: &str| is[key].as_str().unwrap_or_default().to_owned();
-            found.map(|is| (text(is, "reason"), text(is, "message"))).ok_or(shown)
+            let says =
+                |is: &serde_json::Value| is["message"].as_str().is_some_and(|said| said.contains(words));
+            let is_met = shown["conditions"].as_array().is_some_and(|conditions| {
+                conditions.iter().any(|is| is["type"] == type_ && is["status"] == status && says(is))
+            });
+            if is_met && current { Ok(()) } else { Err(shown) }
         })
-        .await
+        .await;
     }
 
     pub(crate) async fn wait_ready(&self, service: &str) {
-        self.wait_condition(service, "Ready", "True").await;
+        self.wait_condition(service, "Ready", "True", "").await;
     }
 
     /// Waits until exactly `count` pods are left and none is terminating.
@@ -129,6 +131,15 @@ spec:
             services.get("regatta-gateway").await.context("the chart is not installed: run make test")?;
         let ip = service.spec.and_then(|spec| spec.cluster_ip).context("the gateway has no cluster IP")?;
         Ok(format!("http://{ip}/v1"))
+    }
+
+    /// Gives the first node one unit of an extended resource, as a device plugin would.
+    pub(crate) async fn add_to_node(&self, resource: &str) -> Result<()> {
+        let nodes: Api<Node> = Api::all(self.namespace.client.clone());
+        let name = nodes.list(&ListParams::default()).await?.items[0].name_any();
+        let patch = json!({"status": {"capacity": {resource: "1"}, "allocatable": {resource: "1"}}});
+        nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(())
     }
 
     /// Removes what is not in the namespace.

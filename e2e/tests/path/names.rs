@@ -1,4 +1,4 @@
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::json;
 
 use crate::fixture::World;
@@ -15,8 +15,7 @@ async fn services_of_one_namespace_share_a_name_and_across_namespaces_the_oldest
     let other = World::create("names-later").await?;
     let name = world.model_name();
     other.apply("third", json!({"model": {"servedNames": [name]}})).await?;
-    let (_, message) = other.wait_condition("third", "Available", "False").await;
-    ensure!(message.contains(&world.namespace.name), "the message does not name the holder: {message}");
+    other.wait_condition("third", "Stalled", "True", &world.namespace.name).await;
 
     chat(&world.gateway().await?, &name, 4, None).await?;
     other.end().await?;

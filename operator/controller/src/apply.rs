@@ -119,7 +119,7 @@ impl Outcome {
 }
 
 /// The server's own message, without the wrapping.
-fn words(error: &kube::Error) -> String {
+pub(crate) fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),

@@ -67,16 +67,16 @@ async fn six_calls(service: &LLMService, ctx: &Context) -> Result<Action, kube::
     let objects = decision.as_ref().ok().map(|d| Objects::build(&d.service, &d.chosen, &d.plan, &observed));
     // Writes children and pods.
     let outcome = apply::apply(ctx, service, objects.as_ref()).await;
+    if service.metadata.deletion_timestamp.is_some() && apply::finished(service, &observed) {
+        apply::drop_finalizer(ctx, service).await?;
+        return Ok(Action::await_change());
+    }
     // Pure, then one write if it changed.
     let problems = problems(&decision, &observed, &outcome);
     let status = status_of(service, &decision, &observed, &problems);
     apply::status(ctx, service, &status).await?;
 
     events::stalled(ctx, service, &status).await;
-    if service.metadata.deletion_timestamp.is_some() && apply::finished(service, &observed) {
-        apply::drop_finalizer(ctx, service).await?;
-        return Ok(Action::await_change());
-    }
     match outcome.error {
         Some(error) => Err(error),
         None => Ok(Action::requeue(pause(&decision, &problems, &observed))),
@@ -90,9 +90,14 @@ pub(crate) fn error_policy(service: Arc<LLMService>, error: &kube::Error, ctx: A
         _ => 0,
     };
     let pause = ctx.backoff.failed(ObjectRef::from_obj(&*service), Duration::from_secs(asked.into()));
-    tracing::warn!(
-        namespace = service.namespace(), service = service.name_any(), %error, ?pause, "reconcile failed; trying again"
-    );
+    let (namespace, name) = (service.namespace(), service.name_any());
+    let why = apply::words(error);
+    // Someone else wrote the object first: that is how the API is meant to be used.
+    if matches!(error, kube::Error::Api(status) if status.is_conflict()) {
+        tracing::debug!(namespace, service = name, why, ?pause, "reconcile met a conflict; trying again");
+    } else {
+        tracing::warn!(namespace, service = name, why, ?pause, "reconcile failed; trying again");
+    }
     Action::requeue(pause)
 }
 
@@ -159,6 +164,7 @@ fn pause(decision: &Result<Decision, SpecError>, problems: &[Problem], observed:
     let wake = decision.as_ref().ok().and_then(|d| d.plan.wake());
     let until =
         wake.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO));
-    let retry = (!problems.is_empty() || !observed.conflicts.is_empty()).then_some(RETRY);
+    let unscheduled = observed.pods.iter().any(|p| p.unschedulable.is_some());
+    let retry = (!problems.is_empty() || !observed.conflicts.is_empty() || unscheduled).then_some(RETRY);
     [until, retry].into_iter().flatten().min().unwrap_or(RESYNC).max(CATCH_UP)
 }

@@ -41,7 +41,7 @@ pub struct ObservedPod {
     pub containers_ready: bool,
     /// Whether the pod is Ready, gates included.
     pub ready: bool,
-    /// Whether the routable gate is true.
+    /// Whether the routable gate is true: it took requests once, and may still have some.
     pub routable: bool,
     /// IP address.
     pub address: Option<String>,
@@ -133,9 +133,10 @@ impl ObservedPod {
         self.drain.is_none() && !self.terminating && !self.finished
     }
 
-    /// Whether gateways send it new requests.
+    /// Whether gateways send it new requests. The gate alone is not enough: they look at Ready, which the kubelet
+    /// sets some time after the gate.
     pub fn takes_requests(&self) -> bool {
-        self.is_alive() && self.routable
+        self.is_alive() && self.routable && self.ready
     }
 }
 

@@ -46,7 +46,7 @@ impl<'a> Fleet<'a> {
     }
 
     pub(super) fn routable(&self) -> usize {
-        self.current.iter().chain(&self.old).filter(|p| p.routable).count()
+        self.current.iter().chain(&self.old).filter(|p| p.takes_requests()).count()
     }
 
     /// Names for new pods: the lowest slots that no pod has.
@@ -62,5 +62,5 @@ fn victim_order(pod: &ObservedPod) -> impl Ord + use<> {
         EngineView::State(state) => (state.in_flight, state.kv.cached),
         EngineView::Unasked | EngineView::Silent => (u64::MAX, u64::MAX),
     };
-    (pod.routable, in_flight, cached, std::cmp::Reverse(pod.created), pod.name.clone())
+    (pod.takes_requests(), in_flight, cached, std::cmp::Reverse(pod.created), pod.name.clone())
 }

@@ -19,21 +19,21 @@ pub(super) fn stop(fleet: &Fleet<'_>, plan: &mut Plan) {
 pub(super) fn remove(desired: &Desired<'_>, fleet: &Fleet<'_>, plan: &mut Plan) {
     let wanted = desired.replicas as usize;
     let surplus = fleet.current.len().saturating_sub(wanted);
-    for pod in fleet.old.iter().filter(|p| !p.routable) {
-        plan.push(Action::delete(pod), "it is of another revision and takes no requests");
+    for pod in fleet.old.iter().filter(|p| !p.takes_requests()) {
+        retire(pod, "it is of another revision and takes no requests", plan);
     }
-    let idle_surplus = fleet.current.iter().filter(|p| !p.routable).take(surplus);
+    let idle_surplus = fleet.current.iter().filter(|p| !p.takes_requests()).take(surplus);
     let num_idle = idle_surplus.clone().count();
     for pod in idle_surplus {
-        plan.push(Action::delete(pod), format!("{wanted} replicas are wanted and it takes no requests"));
+        retire(pod, &format!("{wanted} replicas are wanted and it takes no requests"), plan);
     }
     let spare = fleet.routable().saturating_sub(wanted);
-    let old = || fleet.old.iter().filter(|p| p.routable);
+    let old = || fleet.old.iter().filter(|p| p.takes_requests());
     let num_old = old().count().min(spare);
     for pod in old().take(spare) {
         plan.push(Action::mark_draining(pod), format!("revision {} takes its place", desired.revision));
     }
-    let routable_current = fleet.current.iter().filter(|p| p.routable);
+    let routable_current = fleet.current.iter().filter(|p| p.takes_requests());
     for pod in routable_current.take((surplus - num_idle).min(spare - num_old)) {
         plan.push(Action::mark_draining(pod), format!("{wanted} replicas are wanted; it has the least work"));
     }
@@ -59,9 +59,9 @@ pub(crate) fn lacks_capacity(message: &str) -> bool {
 /// Makes what is missing, and one more during a rollout.
 pub(super) fn create(desired: &Desired<'_>, fleet: &Fleet<'_>, now: Timestamp, plan: &mut Plan) {
     let wanted = desired.replicas as usize;
-    let old = fleet.old.iter().filter(|p| p.routable).count();
+    let old = fleet.old.iter().filter(|p| p.takes_requests()).count();
     let missing = wanted.saturating_sub(fleet.current.len() + old);
-    let all_new_routable = fleet.current.iter().all(|p| p.routable);
+    let all_new_routable = fleet.current.iter().all(|p| p.takes_requests());
     let total = fleet.current.len() + old + fleet.draining.len();
     let surge = usize::from(missing == 0 && old > 0 && all_new_routable && total <= wanted);
     let count = (missing + surge).min(wanted.saturating_sub(fleet.current.len()));

@@ -87,6 +87,20 @@ fn a_pod_is_let_in_when_its_engine_says_so() {
 }
 
 #[test]
+fn an_old_replica_stays_until_gateways_see_the_new_one_ready() {
+    let old = pod("old", "before");
+    let let_in = ObservedPod { ready: false, ..pod("svc-new-0", "new") };
+    assert_eq!(run(1, &[old.clone(), let_in]), NOTHING);
+    assert_eq!(run(1, &[old, pod("svc-new-0", "new")]), ["drain old"]);
+}
+
+#[test]
+fn a_replica_that_stopped_answering_is_drained_and_replaced() {
+    let old = ObservedPod { ready: false, ..pod("old", "before") };
+    assert_eq!(run(1, &[old]), ["drain old", "create svc-new-0"]);
+}
+
+#[test]
 fn the_least_loaded_goes_first_then_the_coldest() {
     let loaded =
         |name: &str, in_flight, cached| ObservedPod { engine: busy(in_flight, cached), ..pod(name, "new") };

@@ -23,6 +23,7 @@ enum Event {
     Tick(u8),
     Schedule,
     BecomeReady(usize),
+    ReportReady,
     Fail(usize),
     DeletedByOthers(usize),
     Vanish,
@@ -92,6 +93,7 @@ impl World {
         match event {
             Event::Tick(seconds) => self.tick(*seconds),
             Event::Schedule => self.schedule(),
+            Event::ReportReady => self.report_ready(),
             Event::BecomeReady(i) => self.with(*i, |p| {
                 if p.engine_running && !p.terminating && !p.finished {
                     p.containers_ready = true;
@@ -137,6 +139,13 @@ impl World {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds.into())).expect("in range");
     }
 
+    /// The kubelet's turn. Only here does a pod become Ready: some time after its gate is set.
+    fn report_ready(&mut self) {
+        for pod in self.ours() {
+            pod.ready = pod.routable && pod.containers_ready;
+        }
+    }
+
     fn schedule(&mut self) {
         for i in 0..self.pods.len() {
             let used = self.pods.iter().filter(|p| p.engine_running).count();
@@ -154,6 +163,7 @@ impl World {
     fn look(&mut self) {
         let now = self.now;
         for pod in self.ours() {
+            pod.ready &= pod.containers_ready;
             let idle = matches!(&pod.engine, EngineView::State(s) if s.in_flight == 0);
             pod.idle_since = (idle && pod.drain.is_some()).then(|| pod.idle_since.unwrap_or(now));
         }
@@ -238,6 +248,7 @@ impl World {
                 pod.containers_ready = true;
                 pod.engine = EngineView::State(EngineState { ready: true, ..EngineState::default() });
             }
+            self.report_ready();
             self.look();
             self.tick(1);
             let waits = plan(&self.desired(), &self.pods, self.now).steps;
@@ -282,6 +293,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         3 => (0..90_u8).prop_map(Event::Tick),
         4 => Just(Event::Schedule),
         4 => index.clone().prop_map(Event::BecomeReady),
+        4 => Just(Event::ReportReady),
         1 => index.clone().prop_map(Event::Fail),
         1 => index.clone().prop_map(Event::DeletedByOthers),
         2 => Just(Event::Vanish),
@@ -344,6 +356,7 @@ fn a_rollout_with_room_never_has_fewer_replicas_than_wanted() {
             world.apply(&event);
         }
         (0..8).for_each(|i| world.apply(&Event::BecomeReady(i)));
+        world.apply(&Event::ReportReady);
         assert!(world.routable() >= 3);
     }
     assert!(world.pods.iter().skip(1).all(|p| p.revision == "r000000001"));

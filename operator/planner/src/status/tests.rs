@@ -143,9 +143,17 @@ fn trouble_of_an_old_replica_is_on_its_way_out() {
 #[test]
 fn a_pod_that_fits_nowhere_stalls_unless_room_is_being_made() {
     let stuck = ObservedPod { unschedulable: Some("0/1 nodes".into()), ..starting("a") };
-    Scene::new(1, std::slice::from_ref(&stuck)).is("Stalled", "True/Unschedulable");
+    let later = |scene: Scene| Scene { now: 60, ..scene };
+    later(Scene::new(1, std::slice::from_ref(&stuck))).is("Stalled", "True/Unschedulable");
     let leaving = ObservedPod { drain: Some(Drain { since: None }), ..pod("b", "old") };
-    Scene::new(1, &[stuck, leaving]).is("Stalled", "False/NotStalled");
+    later(Scene::new(1, &[stuck, leaving])).is("Stalled", "False/NotStalled");
+}
+
+#[test]
+fn a_pod_that_no_node_takes_yet_is_starting() {
+    let unbound = ObservedPod { unschedulable: Some("unbound claims".into()), ..starting("a") };
+    Scene::new(1, std::slice::from_ref(&unbound)).is("Stalled", "False/NotStalled");
+    Scene::new(1, &[unbound]).is("Ready", "False/ReplicasStarting");
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Where a service stands, as one of three: ready, at work, or stuck until a person acts.
 
+use jiff::SignedDuration;
+
 use super::{Problem, Situation};
 use crate::{ObservedPod, names::Conflict, plan::Mode};
 
+/// How long the scheduler may refuse a pod before a person is called: volumes are bound and nodes are added meanwhile.
+const SCHEDULING_GRACE: SignedDuration = SignedDuration::from_secs(15);
 /// Names listed in a message.
 const MAX_NAMES: usize = 3;
 
@@ -97,7 +101,9 @@ fn trouble(situation: &Situation<'_>) -> Option<(&'static str, String)> {
 
 fn unschedulable(situation: &Situation<'_>) -> Option<(&'static str, String)> {
     let leaving = situation.pods.iter().any(|p| p.drain.is_some() || p.terminating);
-    let stuck = current(situation).find_map(|p| Some((&p.name, p.unschedulable.as_ref()?)));
+    let old_enough = |p: &&ObservedPod| situation.now.duration_since(p.created) >= SCHEDULING_GRACE;
+    let stuck =
+        current(situation).filter(old_enough).find_map(|p| Some((&p.name, p.unschedulable.as_ref()?)));
     let (name, why) = stuck.filter(|_| !leaving)?;
     Some(("Unschedulable", format!("no node takes pod {name}: {why}")))
 }
@@ -112,7 +118,7 @@ fn progress(situation: &Situation<'_>) -> Verdict {
         Mode::Run | Mode::Paused => usize::try_from(situation.service.spec.replicas).unwrap_or(0),
         Mode::Stopped | Mode::Deleting => 0,
     };
-    let serving = current(situation).filter(|p| p.takes_requests() && p.ready).count();
+    let serving = current(situation).filter(|p| p.takes_requests()).count();
     let others = situation.pods.len() - current(situation).filter(|p| p.is_alive()).count();
     let alive = situation.pods.iter().filter(|p| p.is_alive()).count();
     let met = serving == wanted && alive == wanted && !draining(situation);
@@ -173,7 +179,8 @@ fn working(situation: &Situation<'_>, serving: usize, wanted: usize, others: usi
     if others > 0 {
         message += &format!("; {others} other pods are being replaced or removed");
     }
-    let starting: Vec<_> = current(situation).filter(|p| !p.routable).map(|p| p.name.as_str()).collect();
+    let starting: Vec<_> =
+        current(situation).filter(|p| !p.takes_requests()).map(|p| p.name.as_str()).collect();
     if !starting.is_empty() {
         let shown = starting[..starting.len().min(MAX_NAMES)].join(", ");
         let more = starting.len().saturating_sub(MAX_NAMES);

@@ -3,9 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 port=${REGATTA_PORT:-8080}
-cargo build --release --locked --bin regatta --bin regatta-engine
+cargo build --locked --bin regatta --bin regatta-engine
 log=$(mktemp)
-target/release/regatta local -f docs/examples/smollm2.yaml --pvc models=.models --port "$port" 2>"$log" &
+target/debug/regatta local -f docs/examples/smollm2.yaml --pvc models=.models --port "$port" 2>"$log" &
 local=$!
 trap 'kill -INT $local 2>/dev/null || true; wait $local 2>/dev/null || true; rm -f "$log"' EXIT
 base=http://127.0.0.1:$port
@@ -17,8 +17,8 @@ done
 python3 e2e/tools/stream.py "$base/v1" smollm2 "What is a regatta? Answer in two sentences."
 cat <<TXT
 
-Go on with:
-  target/release/regatta local -f docs/examples/smollm2.yaml --pvc models=.models
+Go on with (the second in another shell):
+  target/debug/regatta local -f docs/examples/smollm2.yaml --pvc models=.models
   curl -N $base/v1/chat/completions -H 'content-type: application/json' \\
     -d '{"model": "smollm2", "stream": true, "messages": [{"role": "user", "content": "Hello!"}]}'
 TXT

@@ -67,12 +67,20 @@ fn the_engine_understands_the_download_that_the_operator_renders() -> Result<()>
 }
 
 #[test]
-fn every_flag_that_the_operator_owns_is_one_that_the_engine_has() {
-    let flags: Vec<String> = args::serve_flags().into_iter().map(|flag| flag.name).collect();
-    for owned in regatta_crds::OWNED_ARGS {
-        assert!(
-            flags.contains(&format!("--{owned}")),
-            "the operator owns --{owned}, which the engine does not have"
-        );
+fn both_sides_name_the_header_of_a_draining_engine_alike() {
+    assert_eq!(regatta_engine::http::DRAINING_HEADER, contract::DRAINING_HEADER);
+}
+
+#[test]
+fn every_flag_that_the_operator_renders_is_refused_from_users() -> Result<()> {
+    let template = rendered(json!({"model": {"uri": "pvc://models/a.gguf", "sha256": "ab".repeat(32)}}))?;
+    for word in engine(&template)?.args.iter().flatten() {
+        if let Some(flag) = word.strip_prefix("--") {
+            ensure!(
+                regatta_crds::OWNED_ARGS.contains(&flag),
+                "users may set --{flag}, which the operator renders"
+            );
+        }
     }
+    Ok(())
 }

@@ -7,12 +7,13 @@ use http::{
         TRANSFER_ENCODING, UPGRADE,
     },
 };
+use regatta_planner::contract::DRAINING_HEADER;
 use uuid::Uuid;
 
 /// Names one request in the logs of client, gateway and engine.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// An engine sets it on a 503 that a draining engine gave without touching the request.
-pub(crate) const DRAINING: HeaderName = HeaderName::from_static("x-regatta-draining");
+pub(crate) const DRAINING: HeaderName = HeaderName::from_static(DRAINING_HEADER);
 
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,

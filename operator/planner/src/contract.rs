@@ -22,6 +22,9 @@ pub const READYZ_PATH: &str = "/readyz";
 /// Path that answers 200 while the process lives, on [`HTTP_PORT`].
 pub const LIVEZ_PATH: &str = "/livez";
 
+/// Header of an engine's 503 that says: shutting down, another replica can answer.
+pub const DRAINING_HEADER: &str = "x-regatta-draining";
+
 /// Folder in which models are mounted.
 pub const MODELS_DIR: &str = "/models";
 /// Folder of the downward API volume; its file [`POD_INFO_FILE`] holds the pod's annotations.

@@ -3,8 +3,8 @@
 # `check-generated.sh --write` writes them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-cargo build --locked -p regatta
 regatta=target/debug/regatta
+[ -x $regatta ] || { echo "$regatta is missing: make build" >&2; exit 1; }
 scratch=$(mktemp -d); trap 'rm -rf "$scratch"' EXIT
 stale=0
 current() { # FILE COMMAND...

@@ -33,7 +33,8 @@ kubectl -n regatta-system rollout status deployment --timeout=2m
 
 step "the model's volume and the service"
 sed "s|MODELS_FOLDER|$PWD/.models|" docs/examples/models-volume.yaml | kubectl apply --server-side -f -
-kubectl apply --server-side -f docs/examples/smollm2.yaml
+# A second run sets what was changed by hand in between back to the example.
+kubectl apply --server-side --force-conflicts -f docs/examples/smollm2.yaml
 
 step "waiting for smollm2 to be Ready"
 for _ in $(seq 1 180); do

@@ -56,6 +56,14 @@ impl Checkpoint {
         if metadata.is_dir() {
             return hf::open(HfFolder::new(path));
         }
+        if !metadata.is_file() {
+            // Opening a pipe would wait for someone to write into it.
+            return Err(FormatError::Unsupported {
+                path: path.to_owned(),
+                what: "what is neither a file nor a folder".into(),
+                supported: "give a GGUF file or a Hugging Face folder".into(),
+            });
+        }
         if path.extension().is_some_and(|extension| extension == "safetensors") {
             return Err(FormatError::Unsupported {
                 path: path.to_owned(),

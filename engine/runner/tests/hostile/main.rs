@@ -35,3 +35,9 @@ fn open(path: &Path, backend: &CpuBackend) -> Result<(), String> {
 fn backend() -> CpuBackend {
     CpuBackend::new().expect("this machine can run")
 }
+
+#[test]
+fn a_device_is_refused_before_it_is_opened() {
+    let refusal = open(Path::new("/dev/zero"), &backend()).unwrap_err();
+    assert!(refusal.contains("neither a file nor a folder"), "{refusal}");
+}

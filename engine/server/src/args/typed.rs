@@ -64,7 +64,7 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub(super) max_num_seqs: u32,
     /// Most tokens computed in one step
-    #[arg(long, value_name = "TOKENS", default_value = "2048")]
+    #[arg(long, value_name = "TOKENS", default_value = "512")]
     pub(super) max_num_batched_tokens: Count,
     /// Most tokens that one sequence gets in a step; 0: all of --max-num-batched-tokens
     #[arg(long, value_name = "TOKENS", default_value = "0")]

@@ -66,7 +66,9 @@ pub async fn serve(settings: ServeSettings) -> Result<(), ServeError> {
     let server = Arc::new(ServerState::new(&settings));
     let background = Background::start(&settings, &server).await?;
     let result = load_and_run(settings, &server, &mut signals, background.address).await;
-    background.stop().await;
+    if !matches!(result, Err(ServeError::Forced { .. })) {
+        background.stop().await;
+    }
     result
 }
 

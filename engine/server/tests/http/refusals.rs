@@ -28,6 +28,7 @@ async fn what_cannot_be_honoured_is_a_400_that_names_the_field() {
         (COMPLETIONS, json!({"prompt": "a".repeat(300)}), "input_tokens"),
         (COMPLETIONS, json!({"prompt": "a".repeat(100_000)}), "input_text"),
         (COMPLETIONS, json!({"prompt": vec![7; 256]}), "input_tokens"),
+        (COMPLETIONS, json!({"prompt": vec!["a"; 9], "n": 128, "temperature": 1}), "n"),
         (COMPLETIONS, json!({"prompt": ""}), "prompt"),
         (COMPLETIONS, json!({"prompt": []}), "prompt"),
         (COMPLETIONS, json!({"prompt": [[7], []]}), "prompt"),

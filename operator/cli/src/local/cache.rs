@@ -15,7 +15,7 @@ pub(crate) async fn fetch(engine: &Path, run: &Run) -> anyhow::Result<()> {
     let Some(uri) = &run.download else { return Ok(()) };
     let folder = run.model.parent().context("a download has a folder")?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    eprintln!("{}: model from {uri} into {}", run.service.name, folder.display());
+    say!("{}: model from {uri} into {}", run.service.name, folder.display());
     let mut command = Command::new(engine);
     command.arg("fetch").arg(uri).arg("--to").arg(&run.model).kill_on_drop(true);
     if let Some(sum) = &run.service.sha256 {

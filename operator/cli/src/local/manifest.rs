@@ -23,7 +23,7 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<ValidatedService>> {
         let kind = document["kind"].as_str().unwrap_or("a document without kind");
         let name = document["metadata"]["name"].as_str().unwrap_or("without name");
         if kind != "LLMService" {
-            eprintln!("skipping {kind} {name}: only LLMServices run here");
+            say!("skipping {kind} {name}: only LLMServices run here");
             continue;
         }
         let service = parse(document).with_context(|| format!("{}: LLMService {name}", file.display()))?;

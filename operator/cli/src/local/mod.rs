@@ -1,6 +1,14 @@
 //! `regatta local`: the same manifest on one machine. Validation, names, arguments and gateway are those of a
 //! cluster; only the pods are processes here.
 
+/// Tells the person at the terminal. A terminal or pipe that is gone takes no service down with it.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod cache;
 mod engine;
 mod fleet;
@@ -73,6 +81,6 @@ async fn serve(gateway: Gateway, listener: TcpListener, fleet: &Fleet, shutdown:
         return;
     }
     let address = listener.local_addr().map_or_else(|_| "127.0.0.1".into(), |a| a.to_string());
-    eprintln!("ready: http://{address}/v1 serves {}; stop with Ctrl-C", fleet.names().join(", "));
+    say!("ready: http://{address}/v1 serves {}; stop with Ctrl-C", fleet.names().join(", "));
     regatta_gateway::serve(gateway, listener, Duration::ZERO, DRAIN, shutdown.clone()).await;
 }

@@ -57,7 +57,7 @@ pub(crate) async fn keep(
         fleet.lost(&name);
         failed_starts = if was_ready { 0 } else { failed_starts + 1 };
         if failed_starts == MAX_FAILED_STARTS {
-            eprintln!("{name}: {reason}; giving up after {MAX_FAILED_STARTS} starts");
+            say!("{name}: {reason}; giving up after {MAX_FAILED_STARTS} starts");
             fleet.failed(&name);
             if fleet.all_failed() {
                 shutdown.cancel();
@@ -65,7 +65,7 @@ pub(crate) async fn keep(
             return Err(anyhow!("{name}: {reason}"));
         }
         backoff = if began.elapsed() > HEALTHY { FIRST_BACKOFF } else { backoff };
-        eprintln!("{name}: {reason}; starting again in {:.1} s", backoff.as_secs_f64());
+        say!("{name}: {reason}; starting again in {:.1} s", backoff.as_secs_f64());
         tokio::select! {
             () = sleep(backoff) => {}
             () = shutdown.cancelled() => return Ok(()),
@@ -152,15 +152,15 @@ async fn becomes_ready(port: u16, name: &str) {
     let url = format!("http://127.0.0.1:{port}/readyz");
     let began = Instant::now();
     let mut reported = began;
-    eprintln!("{name}: loading the model");
+    say!("{name}: loading the model");
     loop {
         if client.get(&url).send().await.is_ok_and(|r| r.status().is_success()) {
-            eprintln!("{name}: ready after {:.1} s", began.elapsed().as_secs_f64());
+            say!("{name}: ready after {:.1} s", began.elapsed().as_secs_f64());
             return;
         }
         if reported.elapsed() > REPORT {
             reported = Instant::now();
-            eprintln!("{name}: still loading after {} s", began.elapsed().as_secs());
+            say!("{name}: still loading after {} s", began.elapsed().as_secs());
         }
         sleep(POLL).await;
     }
@@ -189,7 +189,7 @@ async fn lines(pipe: impl AsyncRead + Unpin, name: &str) {
         line.clear();
         match (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
-            Ok(_) => eprintln!("[{name}] {}", String::from_utf8_lossy(&line).trim_end()),
+            Ok(_) => say!("[{name}] {}", String::from_utf8_lossy(&line).trim_end()),
         }
     }
 }

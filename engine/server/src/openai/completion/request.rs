@@ -17,6 +17,9 @@ use crate::{
 /// Most tokens when a request does not say.
 const DEFAULT_MAX_TOKENS: u32 = 16;
 
+/// Most choices of one request; each is a sequence of its own in the queue that all clients share.
+const MAX_CHOICES: usize = 1024;
+
 /// A checked request with tokenised prompts.
 #[derive(Debug)]
 pub(super) struct CompletionRequest {
@@ -50,6 +53,13 @@ impl CompletionRequest {
         fields.finish()?;
         if sampling.max_tokens == Some(0) && !echo {
             return Err(ApiError::invalid("max_tokens", "max_tokens must be at least 1, got 0."));
+        }
+        let num_choices = prompts.len() * sampling.n as usize;
+        if num_choices > MAX_CHOICES {
+            let reason = format!(
+                "{num_choices} choices (prompts times n) are more than {MAX_CHOICES}; send several requests."
+            );
+            return Err(ApiError::invalid("n", reason));
         }
         if prompts.is_empty() {
             return Err(prompt::empty());

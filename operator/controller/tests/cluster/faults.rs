@@ -1,8 +1,9 @@
-//! The operator behind a connection that breaks: watches end every second, and of all writes each third is refused.
+//! The operator behind a connection that breaks: watches end every second, and of the writes to each path every third
+//! is refused.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
 };
 
 use http::{Method, Request, Response};
@@ -12,7 +13,8 @@ use serde_json::json;
 use crate::operator::{Operator, World, small, with};
 
 fn faulty(client: Client) -> Client {
-    let writes = Arc::new(AtomicUsize::new(0));
+    // Counted by path: one count over all could fall into step with the retries and refuse the same write for ever.
+    let writes = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, writes) = (client.clone(), writes.clone());
@@ -20,7 +22,13 @@ fn faulty(client: Client) -> Client {
             if request.method() == Method::GET {
                 return client.send(shorten(request)).await;
             }
-            match writes.fetch_add(1, Ordering::Relaxed) % 9 {
+            let count = {
+                let mut writes = writes.lock().expect("never poisoned");
+                let count = writes.entry(request.uri().path().to_owned()).or_default();
+                *count += 1;
+                *count
+            };
+            match count % 9 {
                 2 => Ok(refusal(409, "Conflict")),
                 5 => Ok(refusal(429, "TooManyRequests")),
                 8 => Ok(refusal(500, "InternalError")),

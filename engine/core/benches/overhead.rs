@@ -37,7 +37,7 @@ impl Bench {
             // Of different lengths, so that some fill a block in every step.
             let prompt = (id as u32 % BLOCK_SIZE..prompt_len).map(|i| (id as u32) << 16 | i).collect();
             let sampling = SamplingParams { max_tokens, ..SamplingParams::default() };
-            let new = NewSequence { id: SequenceId(id), prompt, sampling: sampling.into() };
+            let new = NewSequence::new(SequenceId(id), prompt, sampling.into());
             scheduler.add(new).expect("the pool is large enough");
         }
         Self { scheduler, plan: StepPlan::default(), output: StepOutput::default(), updates: Vec::new() }

@@ -40,7 +40,7 @@ impl World {
         let id = SequenceId(self.num_sequences);
         self.num_sequences += 1;
         let sampling = Arc::new(SamplingParams { max_tokens, ..SamplingParams::default() });
-        self.scheduler.add(NewSequence { id, prompt: prompt.into_iter().collect(), sampling }).unwrap();
+        self.scheduler.add(NewSequence::new(id, prompt.into_iter().collect(), sampling)).unwrap();
         id
     }
 

@@ -35,6 +35,13 @@ pub struct NewSequence {
     pub sampling: Arc<SamplingParams>,
 }
 
+impl NewSequence {
+    /// A sequence that continues `prompt`; everything else is as if nobody had asked for it.
+    pub fn new(id: SequenceId, prompt: Arc<[u32]>, sampling: Arc<SamplingParams>) -> Self {
+        Self { id, prompt, sampling }
+    }
+}
+
 /// An event and whose it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {

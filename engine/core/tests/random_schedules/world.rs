@@ -108,7 +108,7 @@ impl World {
     fn arrive(&mut self, prompt: Vec<u32>, sampling: SamplingParams) {
         let id = SequenceId(self.sequences.len() as u64);
         let (prompt, sampling): (Arc<[u32]>, _) = (prompt.into(), Arc::new(sampling));
-        let new = NewSequence { id, prompt: Arc::clone(&prompt), sampling: Arc::clone(&sampling) };
+        let new = NewSequence::new(id, Arc::clone(&prompt), Arc::clone(&sampling));
         if self.scheduler.add(new).is_err() {
             let room = (self.max_model_len as usize).saturating_sub(prompt.len());
             let num_tokens = prompt.len() + (sampling.max_tokens as usize).min(room) - 1;

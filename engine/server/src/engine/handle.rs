@@ -37,7 +37,7 @@ impl EngineHandle {
         self.inbox.submit(request.n.max(1), request.prompt.len(), |id, choice| {
             let (sender, stream) = ChoiceStream::new(id, max_tokens, Arc::clone(&self.inbox));
             let sampling = Arc::new(SamplingParams { choice, max_tokens, ..request.sampling.clone() });
-            let sequence = NewSequence { id, prompt: Arc::clone(&request.prompt), sampling };
+            let sequence = NewSequence::new(id, Arc::clone(&request.prompt), sampling);
             (Submission { sequence, sender }, stream)
         })
     }

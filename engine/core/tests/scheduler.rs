@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use regatta_core::event::Event;
-use regatta_core::plan::{StepOutput, StepPlan};
+use regatta_core::plan::{Row, StepOutput, StepPlan};
 use regatta_core::runner::{ModelRunner, RunnerLimits};
 use regatta_core::sampling::SamplingParams;
-use regatta_core::scheduler::{NewSequence, Scheduler, SchedulerConfig, Update};
+use regatta_core::scheduler::{Decision, NewSequence, Scheduler, SchedulerConfig, Update, WaitReason};
 use regatta_core::sequence::SequenceId;
 use regatta_core::testing::{FakeRunner, Reply};
 
@@ -173,4 +173,56 @@ fn a_block_hash_is_the_same_on_every_machine() {
     let hash = BlockHash::root("model").child([1, 2, 3]);
     let hex: String = hash.0.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "d119825b69aac7605e288abab65736ec898ea4358352e9716563c2c2e134fe7f");
+}
+
+/// Why the next in line did not get a row in the latest step.
+fn wait_reason(world: &World, of: SequenceId) -> Option<WaitReason> {
+    world.scheduler.decisions().iter().find_map(|decision| match *decision {
+        Decision::Waits { id, because } if id == of => Some(because),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_step_says_what_those_that_wait_lack() {
+    let mut budget = World::new(64, 8, SchedulerConfig::default());
+    budget.add(0..20, 4);
+    let second = budget.add(100..120, 4);
+    budget.step();
+    assert_eq!(wait_reason(&budget, second), Some(WaitReason::NoBudget));
+
+    let config = SchedulerConfig { max_num_seqs: 1, ..SchedulerConfig::default() };
+    let mut rows = World::new(64, 64, config);
+    let first = rows.add(0..8, 4);
+    let second = rows.add(100..108, 4);
+    rows.step();
+    let admitted = Decision::Admitted { id: first, row: Row(0), num_cached_tokens: 0 };
+    assert!(rows.scheduler.decisions().contains(&admitted), "{:?}", rows.scheduler.decisions());
+    assert_eq!(wait_reason(&rows, second), Some(WaitReason::NoRow));
+
+    let mut blocks = World::new(6, 64, SchedulerConfig::default());
+    blocks.add(0..8, 5);
+    let second = blocks.add(100..116, 1);
+    blocks.step();
+    let reason = Some(WaitReason::NoBlocks { num_needed: 5, num_available: 4 });
+    assert_eq!(wait_reason(&blocks, second), reason);
+
+    let mut prefix = World::new(64, 64, SchedulerConfig::default());
+    let leader = prefix.add(0..16, 4);
+    let second = prefix.add(0..20, 4);
+    prefix.step();
+    assert_eq!(wait_reason(&prefix, second), Some(WaitReason::FollowsPrefix { leader }));
+}
+
+#[test]
+fn a_step_says_who_lost_its_blocks_to_whom() {
+    let mut world = World::new(6, 64, SchedulerConfig::default());
+    let first = world.add(0..4, 17);
+    let second = world.add(100..104, 17);
+    let mut preempted = Vec::new();
+    while world.step() {
+        let decisions = world.scheduler.decisions().iter();
+        preempted.extend(decisions.filter(|d| matches!(d, Decision::Preempted { .. })).copied());
+    }
+    assert_eq!(preempted[0], Decision::Preempted { id: second, beneficiary: first });
 }

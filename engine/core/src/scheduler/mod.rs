@@ -9,13 +9,15 @@
 
 mod audit;
 mod config;
+mod decision;
 mod plan_step;
 mod settle;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 pub use config::{AdmissionError, SchedulerConfig, SequenceLimits};
+pub use decision::{Decision, WaitReason};
 
 use crate::event::{Event, FinishReason};
 use crate::kv::{BlockHash, BlockUsage, KvCache};
@@ -96,8 +98,10 @@ pub struct Scheduler {
     /// Rows emptied since the last plan.
     released: Vec<Row>,
     row_of: HashMap<SequenceId, Row>,
-    /// During a plan: the prompt blocks that running sequences complete next.
-    next_blocks: HashSet<BlockHash>,
+    /// During a plan: the prompt blocks that running sequences complete next, and whose they are.
+    next_blocks: HashMap<BlockHash, SequenceId>,
+    /// Of the latest plan.
+    decisions: Vec<Decision>,
     counters: SchedulerStats,
 }
 
@@ -117,7 +121,8 @@ impl Scheduler {
             waiting: BTreeMap::new(),
             released: Vec::new(),
             row_of: HashMap::new(),
-            next_blocks: HashSet::new(),
+            next_blocks: HashMap::new(),
+            decisions: Vec::new(),
             counters: SchedulerStats { block_size: runner.block_size, ..SchedulerStats::default() },
             config: SchedulerConfig { max_num_seqs: num_rows, max_num_batched_tokens: budget, ..config },
         }
@@ -173,6 +178,11 @@ impl Scheduler {
             blocks: self.kv.usage(),
             ..self.counters
         }
+    }
+
+    /// Why the latest plan is what it is, in the order of deciding.
+    pub fn decisions(&self) -> &[Decision] {
+        &self.decisions
     }
 
     fn sequence(&self, row: Row) -> &Sequence {

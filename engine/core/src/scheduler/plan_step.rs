@@ -1,6 +1,6 @@
 //! One step's plan.
 
-use super::Scheduler;
+use super::{Decision, Scheduler, WaitReason};
 use crate::plan::{Admission, Row, SequencePlan, StepPlan};
 use crate::sequence::Sequence;
 
@@ -12,11 +12,13 @@ impl Scheduler {
     pub fn schedule(&mut self, plan: &mut StepPlan) -> bool {
         plan.clear();
         self.next_blocks.clear();
+        self.decisions.clear();
         self.running.retain(|row| self.rows[row.0 as usize].is_some());
         let mut budget = self.config.max_num_batched_tokens;
         // Where those that run lack blocks, there are none for a newcomer.
-        if let Some(promised) = self.plan_running(plan, &mut budget) {
-            self.plan_waiting(plan, &mut budget, promised);
+        match self.plan_running(plan, &mut budget) {
+            Some(promised) => self.plan_waiting(plan, &mut budget, promised),
+            None => self.next_waits(WaitReason::RunningLackBlocks),
         }
         if plan.sequences.is_empty() {
             return false;
@@ -45,8 +47,11 @@ impl Scheduler {
                 }
                 self.plan_sequence(row, num_tokens, 0, plan);
                 *budget -= num_tokens;
+            } else {
+                let because = if sequence.in_flight() { WaitReason::InFlight } else { WaitReason::NoBudget };
+                self.decisions.push(Decision::Waits { id: sequence.id, because });
             }
-            self.next_blocks.extend(self.sequence(row).next_prompt_block());
+            self.note_next_block(row);
             let num_lacking = self.kv.num_missing(row, self.sequence(row).num_tokens());
             promised = promised.map(|sum| sum + num_lacking);
             index += 1;
@@ -59,8 +64,11 @@ impl Scheduler {
     /// A sequence whose next block is just being computed by another waits for it, and so do those behind it: it
     /// would otherwise take more of the budget to compute the same.
     fn plan_waiting(&mut self, plan: &mut StepPlan, budget: &mut u32, mut promised: u32) {
-        while *budget > 0 && !self.free_rows.is_empty() {
-            let Some(mut first) = self.waiting.first_entry() else { break };
+        while let Some(mut first) = self.waiting.first_entry() {
+            if *budget == 0 || self.free_rows.is_empty() {
+                let because = if *budget == 0 { WaitReason::NoBudget } else { WaitReason::NoRow };
+                return self.next_waits(because);
+            }
             let sequence = first.get_mut();
             let block_size = self.limits.block_size;
             if self.config.enable_prefix_caching {
@@ -73,24 +81,37 @@ impl Scheduler {
                 num_found += 1;
                 num_shared += u32::from(!self.kv.is_idle(block));
             }
-            if hashes.get(num_found).is_some_and(|hash| self.next_blocks.contains(hash)) {
-                break;
+            if let Some(&leader) = hashes.get(num_found).and_then(|hash| self.next_blocks.get(hash)) {
+                return self.next_waits(WaitReason::FollowsPrefix { leader });
             }
             // Blocks that others use already cost nothing.
             let num_needed = sequence.num_tokens().div_ceil(block_size) - num_shared;
             // One block more for each that runs: a newcomer must not cost them theirs right away.
             let headroom = self.running.len() as u32;
-            if num_needed + promised + headroom > self.kv.num_available() {
-                break;
+            let (num_needed, num_available) = (num_needed + promised + headroom, self.kv.num_available());
+            if num_needed > num_available {
+                return self.next_waits(WaitReason::NoBlocks { num_needed, num_available });
             }
             let sequence = first.remove();
             let (row, num_adopted) = self.admit(sequence, plan);
             let num_tokens = self.share(self.sequence(row), *budget);
             self.plan_sequence(row, num_tokens, num_adopted, plan);
             *budget -= num_tokens;
-            self.next_blocks.extend(self.sequence(row).next_prompt_block());
+            self.note_next_block(row);
             promised += self.kv.num_missing(row, self.sequence(row).num_tokens());
         }
+    }
+
+    /// Notes why the first of those that wait goes on waiting, and those behind it with it.
+    fn next_waits(&mut self, because: WaitReason) {
+        let first = self.waiting.first_key_value();
+        self.decisions.extend(first.map(|(&id, _)| Decision::Waits { id, because }));
+    }
+
+    fn note_next_block(&mut self, row: Row) {
+        let sequence = self.sequence(row);
+        let (id, block) = (sequence.id, sequence.next_prompt_block());
+        self.next_blocks.extend(block.map(|hash| (hash, id)));
     }
 
     /// Puts a sequence into a free row, with what the prefix cache has of it. Returns the row and how many blocks
@@ -115,6 +136,11 @@ impl Scheduler {
             let is_looked_up = self.config.enable_prefix_caching;
             self.counters.prefix_cache_queries += if is_looked_up { sequence.prompt.len() as u64 } else { 0 };
         }
+        self.decisions.push(Decision::Admitted {
+            id: sequence.id,
+            row,
+            num_cached_tokens: sequence.num_computed_tokens,
+        });
         self.row_of.insert(sequence.id, row);
         let place = self.running.partition_point(|&other| self.sequence(other).id < sequence.id);
         self.running.insert(place, row);
@@ -153,13 +179,18 @@ impl Scheduler {
     /// itself. `false` when that one had to go too, or when what is left is in flight and must be waited for; no later
     /// one can run then either.
     fn make_room(&mut self, num_blocks: u32, index: usize) -> bool {
+        let beneficiary = self.sequence(self.running[index]).id;
         while self.kv.num_available() < num_blocks {
             let Some(victim) =
                 (index..self.running.len()).rev().find(|&i| !self.sequence(self.running[i]).in_flight())
             else {
+                let because =
+                    WaitReason::NoBlocks { num_needed: num_blocks, num_available: self.kv.num_available() };
+                self.decisions.push(Decision::Waits { id: beneficiary, because });
                 return false;
             };
             let row = self.running.remove(victim);
+            self.decisions.push(Decision::Preempted { id: self.sequence(row).id, beneficiary });
             self.preempt(row);
             if victim == index {
                 return false;

@@ -5,11 +5,11 @@ use std::path::Path;
 use regatta_engine::args::{self, Flag};
 
 fn row(flag: &Flag) -> String {
-    let value = flag.value.as_deref().unwrap_or_default();
+    let value = flag.value.as_ref().map_or_else(String::new, |value| format!(" {value}"));
     let several = if flag.multiple { "..." } else { "" };
     let default = flag.default.as_ref().map_or_else(String::new, |default| format!("`{default}`"));
     let env = flag.env.as_ref().map_or_else(String::new, |env| format!("; environment: `{env}`"));
-    format!("| `{} {value}{several}` | {default} | {}{env} |", flag.name, flag.help)
+    format!("| `{}{value}{several}` | {default} | {}{env} |", flag.name, flag.help)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The command line, in two layers: what was typed ([`typed`]), then what it means ([`settings`]). The program sees
 //! only the second.
 
+mod scheduling;
 pub mod settings;
 mod typed;
 mod units;
@@ -11,7 +12,8 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{CommandFactory, Parser};
 use serde::Serialize;
 
-pub use settings::{MaxModelLen, ServeSettings};
+pub use scheduling::{MaxModelLen, SchedulerSettings};
+pub use settings::ServeSettings;
 
 /// What the program was told to do.
 #[derive(Debug)]
@@ -59,7 +61,7 @@ where
 pub struct Flag {
     /// With its dashes, as in `--max-model-len`.
     pub name: String,
-    /// Placeholder of its value.
+    /// Placeholder of its value; absent for a switch.
     pub value: Option<String>,
     /// The value when it is absent, if that is a constant.
     pub default: Option<String>,
@@ -80,10 +82,15 @@ pub fn serve_flags() -> Vec<Flag> {
 
 fn flag(arg: &clap::Arg) -> Flag {
     let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
+    let takes_value = arg.get_action().takes_values();
     Flag {
         name: format!("--{}", arg.get_long().unwrap_or_default()),
-        value: arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string),
-        default: arg.get_default_values().first().map(|value| text(value)),
+        value: arg
+            .get_value_names()
+            .and_then(|names| names.first())
+            .map(ToString::to_string)
+            .filter(|_| takes_value),
+        default: arg.get_default_values().first().map(|value| text(value)).filter(|_| takes_value),
         env: arg.get_env().map(text),
         multiple: arg.get_num_args().is_some_and(|range| range.max_values() > 1),
         help: arg.get_help().map(ToString::to_string).unwrap_or_default(),

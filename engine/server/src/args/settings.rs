@@ -2,17 +2,8 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
-use super::{
-    typed::ServeFlags,
-    units::{Count, Length},
-};
+use super::{scheduling::SchedulerSettings, typed::ServeFlags, units::Count};
 
-/// Longest sequence that can be asked for.
-const MAX_MODEL_LEN: u64 = 1 << 24;
-/// Upper bounds that keep buffers, which grow with these, within reason.
-const MAX_NUM_SEQS: u32 = 4096;
-const MAX_NUM_BATCHED_TOKENS: u64 = 1 << 20;
-const MAX_BLOCK_SIZE: u32 = 256;
 const MAX_THREADS: usize = 1024;
 const MAX_SERVED_NAMES: usize = 64;
 
@@ -29,18 +20,10 @@ pub struct ServeSettings {
     pub internal_address: Option<SocketAddr>,
     /// Keys of which clients must send one; empty: no key is asked for.
     pub api_keys: ApiKeys,
-    /// Longest sequence, prompt and answer together.
-    pub max_model_len: MaxModelLen,
-    /// Most sequences that run at once.
-    pub max_num_seqs: u32,
-    /// Most tokens in a step.
-    pub max_num_batched_tokens: u32,
-    /// Most tokens that one sequence gets in a step; absent: all of them.
-    pub long_prefill_token_threshold: Option<u32>,
+    /// How steps are planned.
+    pub scheduler: SchedulerSettings,
     /// Most requests beyond `max_num_seqs` that are held.
     pub max_num_queued_reqs: u32,
-    /// Tokens in a KV block; a power of two.
-    pub block_size: u32,
     /// How large the KV cache is.
     pub kv_cache: KvCacheSize,
     /// Root of the seeds of requests that bring none.
@@ -57,20 +40,11 @@ pub struct ServeSettings {
     pub shutdown_timeout: Duration,
 }
 
-/// How long a sequence may become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MaxModelLen {
-    /// The model's own limit, or less where the KV cache holds less.
-    Auto,
-    /// This many tokens; refused when the model or the KV cache cannot.
-    Tokens(u32),
-}
-
 /// How the size of the KV cache is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KvCacheSize {
-    /// From the memory that is free.
-    Auto,
+    /// This share, in (0, 1], of the memory that is left beside the weights; never more than can be used.
+    Share(f32),
     /// As many blocks as these bytes hold.
     Bytes(u64),
     /// This many blocks.
@@ -110,44 +84,24 @@ impl TryFrom<ServeFlags> for ServeSettings {
     type Error = String;
 
     fn try_from(flags: ServeFlags) -> Result<Self, String> {
-        let block_size = flags.block_size;
-        if !block_size.is_power_of_two() || block_size > MAX_BLOCK_SIZE {
-            return Err(format!(
-                "--block-size {block_size}: must be a power of two, at most {MAX_BLOCK_SIZE}"
-            ));
-        }
-        let max_num_batched_tokens =
-            within("--max-num-batched-tokens", flags.max_num_batched_tokens.0, 1, MAX_NUM_BATCHED_TOKENS)?;
         let internal_address = internal_address(&flags)?;
         Ok(Self {
             served_names: served_names(flags.served_model_name, &flags.model)?,
             address: SocketAddr::new(flags.host, flags.port),
             internal_address,
             api_keys: api_keys(flags.api_key)?,
-            max_model_len: match flags.max_model_len {
-                Length::Auto => MaxModelLen::Auto,
-                Length::Tokens(Count(n)) => {
-                    MaxModelLen::Tokens(within("--max-model-len", n, 1, MAX_MODEL_LEN)?)
-                }
-            },
-            max_num_seqs: within("--max-num-seqs", flags.max_num_seqs.into(), 1, MAX_NUM_SEQS.into())?,
-            max_num_batched_tokens,
-            long_prefill_token_threshold: match flags.long_prefill_token_threshold.0 {
-                0 => None,
-                n => Some(within("--long-prefill-token-threshold", n, 1, MAX_NUM_BATCHED_TOKENS)?),
-            },
+            scheduler: flags.scheduler.try_into()?,
             max_num_queued_reqs: within(
                 "--max-num-queued-reqs",
                 flags.max_num_queued_reqs.into(),
                 0,
                 1 << 20,
             )?,
-            block_size,
             kv_cache: match (flags.num_gpu_blocks_override, flags.kv_cache_memory_bytes) {
                 (Some(0), _) => return Err("--num-gpu-blocks-override 0: must be at least 1".into()),
                 (Some(blocks), _) => KvCacheSize::Blocks(blocks),
                 (None, Some(Count(bytes))) => KvCacheSize::Bytes(bytes),
-                (None, None) => KvCacheSize::Auto,
+                (None, None) => KvCacheSize::Share(share(flags.gpu_memory_utilization)?),
             },
             seed: flags.seed,
             max_logprobs: within("--max-logprobs", flags.max_logprobs.into(), 0, 20)?,
@@ -165,11 +119,18 @@ impl TryFrom<ServeFlags> for ServeSettings {
     }
 }
 
-fn within(flag: &str, value: u64, min: u64, max: u64) -> Result<u32, String> {
+pub(super) fn within(flag: &str, value: u64, min: u64, max: u64) -> Result<u32, String> {
     u32::try_from(value)
         .ok()
         .filter(|_| (min..=max).contains(&value))
         .ok_or_else(|| format!("{flag} {value}: must be between {min} and {max}"))
+}
+
+fn share(value: f32) -> Result<f32, String> {
+    if value > 0.0 && value <= 1.0 {
+        return Ok(value);
+    }
+    Err(format!("--gpu-memory-utilization {value}: must be above 0 and at most 1"))
 }
 
 fn served_names(names: Vec<String>, model: &std::path::Path) -> Result<Vec<String>, String> {

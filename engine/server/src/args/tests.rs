@@ -21,7 +21,7 @@ fn the_operators_command_line_is_understood() {
     assert_eq!(settings.address.to_string(), "0.0.0.0:8000");
     assert_eq!(settings.internal_address.unwrap().port(), 8001);
     assert_eq!(settings.shutdown_timeout.as_secs(), 45);
-    assert_eq!(settings.max_model_len, MaxModelLen::Tokens(4096));
+    assert_eq!(settings.scheduler.max_model_len, MaxModelLen::Tokens(4096));
     assert_eq!(settings.model_sha256, Some(sha));
 }
 
@@ -29,15 +29,15 @@ fn the_operators_command_line_is_understood() {
 fn the_path_is_the_name_when_none_is_given() {
     let settings = serve(&[]).unwrap();
     assert_eq!(settings.served_names, ["/models/m.gguf"]);
-    assert_eq!(settings.kv_cache, KvCacheSize::Auto);
+    assert_eq!(settings.kv_cache, KvCacheSize::Share(0.5));
 }
 
 #[test]
 fn flags_of_vllm_that_are_not_honoured_are_refused_with_the_reason() {
     let text = serve(&["--tensor-parallel-size", "2"]).unwrap_err();
     assert!(text.contains("--tensor-parallel-size is not supported: a replica is one process"), "{text}");
-    let text = serve(&["--gpu-memory-utilization=0.9"]).unwrap_err();
-    assert!(text.contains("--kv-cache-memory-bytes"), "{text}");
+    let text = serve(&["--cpu-offload-gb=1"]).unwrap_err();
+    assert!(text.contains("nothing is offloaded"), "{text}");
 }
 
 #[test]
@@ -57,12 +57,23 @@ fn values_out_of_range_are_refused_with_the_range() {
         (&["--port", "9000", "--internal-port", "9000"], "different ports"),
         (&["--threads", "0"], "between 1 and"),
         (&["--api-key", ""], "visible ASCII"),
+        (&["--gpu-memory-utilization", "1.5"], "at most 1"),
+        (&["--gpu-memory-utilization", "nan"], "above 0"),
         (&["--kv-cache-memory-bytes", "1G", "--num-gpu-blocks-override", "4"], "cannot be used with"),
     ];
     for (flags, wanted) in cases {
         let text = serve(flags).unwrap_err();
         assert!(text.contains(wanted), "{flags:?}: {text}");
     }
+}
+
+#[test]
+fn the_later_of_two_opposite_switches_holds() {
+    let caching = |flags: &[&str]| serve(flags).unwrap().scheduler.enable_prefix_caching;
+    assert!(caching(&[]) && caching(&["--enable-prefix-caching"]));
+    assert!(!caching(&["--no-enable-prefix-caching"]));
+    assert!(caching(&["--no-enable-prefix-caching", "--enable-prefix-caching"]));
+    assert!(!caching(&["--enable-prefix-caching", "--no-enable-prefix-caching"]));
 }
 
 #[test]

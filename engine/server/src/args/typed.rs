@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, builder::NonEmptyStringValueParser};
 
-use super::units::{Count, Length};
+use super::{scheduling::SchedulerFlags, units::Count};
 
 /// An LLM inference server: one model, one process, an OpenAI-compatible API.
 #[derive(Debug, Parser)]
@@ -57,28 +57,18 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "KEY", num_args = 1.., env = "VLLM_API_KEY", hide_env_values = true)]
     pub(super) api_key: Vec<String>,
 
-    /// Most tokens in a sequence (8k is 8000, 8K is 8192); auto: the model's own limit, or what fits
-    #[arg(long, value_name = "TOKENS", default_value = "auto", allow_hyphen_values = true)]
-    pub(super) max_model_len: Length,
-    /// Most sequences that run at once
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    pub(super) max_num_seqs: u32,
-    /// Most tokens computed in one step
-    #[arg(long, value_name = "TOKENS", default_value = "512")]
-    pub(super) max_num_batched_tokens: Count,
-    /// Most tokens that one sequence gets in a step; 0: all of --max-num-batched-tokens
-    #[arg(long, value_name = "TOKENS", default_value = "0")]
-    pub(super) long_prefill_token_threshold: Count,
+    #[command(flatten)]
+    pub(super) scheduler: SchedulerFlags,
     /// Most requests that wait or run at once beyond --max-num-seqs; more are answered 503
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(super) max_num_queued_reqs: u32,
 
-    /// Tokens in a KV block
-    #[arg(long, value_name = "TOKENS", default_value_t = 16)]
-    pub(super) block_size: u32,
     /// Memory for the KV cache (4G is 4 GiB); absent: as much as fits and can be used
     #[arg(long, value_name = "BYTES", conflicts_with = "num_gpu_blocks_override")]
     pub(super) kv_cache_memory_bytes: Option<Count>,
+    /// Share of the memory that is left beside the weights that the KV cache may take
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, conflicts_with_all = ["kv_cache_memory_bytes", "num_gpu_blocks_override"])]
+    pub(super) gpu_memory_utilization: f32,
     /// Number of KV blocks, instead of a computed one
     #[arg(long, value_name = "N")]
     pub(super) num_gpu_blocks_override: Option<u32>,

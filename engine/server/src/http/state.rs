@@ -49,7 +49,7 @@ pub(crate) struct InFlight {
 impl ServerState {
     /// A server whose model is not loaded yet.
     pub fn new(settings: &ServeSettings) -> Self {
-        let num_slots = settings.max_num_seqs as usize + settings.max_num_queued_reqs as usize;
+        let num_slots = settings.scheduler.max_num_seqs as usize + settings.max_num_queued_reqs as usize;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             served_names: settings.served_names.clone(),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use regatta_core::{runner::ModelRunner, scheduler::SchedulerConfig};
+use regatta_core::runner::ModelRunner;
 use regatta_runner::load::{KvMemory, LoadError, LoadOptions, LoadedModel};
 
 use super::capacity::Capacity;
@@ -83,7 +83,7 @@ fn load_weights(settings: &ServeSettings) -> Result<LoadedModel, LoadError> {
     match regatta_runner::load::load(&settings.model, &options) {
         // Left to the engine, a sequence is as long as the KV cache allows.
         Err(LoadError::KvTooSmall { held, max_model_len, .. })
-            if settings.max_model_len == MaxModelLen::Auto && held >= MIN_AUTO_MODEL_LEN =>
+            if settings.scheduler.max_model_len == MaxModelLen::Auto && held >= MIN_AUTO_MODEL_LEN =>
         {
             tracing::warn!(
                 "the KV cache holds {held} tokens, fewer than the model's {max_model_len}: using {held}"
@@ -100,28 +100,22 @@ fn start(
     runner: Box<dyn ModelRunner>,
     max_model_len: u32,
 ) -> std::io::Result<(crate::engine::EngineHandle, EngineThread)> {
-    let scheduler = SchedulerConfig {
-        max_num_seqs: settings.max_num_seqs,
-        max_num_batched_tokens: settings.max_num_batched_tokens,
-        max_model_len,
-        long_prefill_token_threshold: settings.long_prefill_token_threshold,
-        ..SchedulerConfig::default()
-    };
+    let scheduler = settings.scheduler.config(max_model_len);
     Engine::spawn(runner, EngineConfig { scheduler, ..EngineConfig::default() })
 }
 
 fn options(settings: &ServeSettings) -> LoadOptions {
     let defaults = LoadOptions::default();
     LoadOptions {
-        block_size: settings.block_size,
-        max_num_seqs: settings.max_num_seqs,
-        max_num_batched_tokens: settings.max_num_batched_tokens,
-        max_model_len: match settings.max_model_len {
+        block_size: settings.scheduler.block_size,
+        max_num_seqs: settings.scheduler.max_num_seqs,
+        max_num_batched_tokens: settings.scheduler.max_num_batched_tokens,
+        max_model_len: match settings.scheduler.max_model_len {
             MaxModelLen::Auto => None,
             MaxModelLen::Tokens(tokens) => Some(tokens),
         },
         kv_memory: match settings.kv_cache {
-            KvCacheSize::Auto => defaults.kv_memory,
+            KvCacheSize::Share(share) => KvMemory::Share(share),
             KvCacheSize::Bytes(bytes) => KvMemory::Bytes(bytes),
             KvCacheSize::Blocks(blocks) => KvMemory::Blocks(blocks),
         },

@@ -1,0 +1,117 @@
+//! What is said about scheduling, by the same flags wherever something is scheduled.
+
+use clap::{ArgAction, Args};
+use regatta_core::scheduler::SchedulerConfig;
+
+use super::{
+    settings::within,
+    units::{Count, Length},
+};
+
+/// Upper bounds that keep buffers, which grow with these, within reason.
+const MAX_NUM_SEQS: u32 = 4096;
+const MAX_NUM_BATCHED_TOKENS: u64 = 1 << 20;
+const MAX_BLOCK_SIZE: u32 = 256;
+/// Longest sequence that can be asked for.
+const MAX_MODEL_LEN: u64 = 1 << 24;
+
+#[derive(Debug, Args)]
+pub(super) struct SchedulerFlags {
+    /// Most tokens in a sequence (8k is 8000, 8K is 8192); auto: the model's own limit, or what fits
+    #[arg(long, value_name = "TOKENS", default_value = "auto", allow_hyphen_values = true)]
+    max_model_len: Length,
+    /// Most sequences that run at once
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    max_num_seqs: u32,
+    /// Most tokens computed in one step
+    #[arg(long, value_name = "TOKENS", default_value = "512")]
+    max_num_batched_tokens: Count,
+    /// Most tokens that one sequence gets in a step; 0: all of --max-num-batched-tokens
+    #[arg(long, value_name = "TOKENS", default_value = "0")]
+    long_prefill_token_threshold: Count,
+    /// Tokens in a KV block
+    #[arg(long, value_name = "TOKENS", default_value_t = 16)]
+    block_size: u32,
+    /// Use the KV of a beginning that was computed before; the default
+    #[arg(long, action = ArgAction::SetTrue, overrides_with = "no_enable_prefix_caching")]
+    enable_prefix_caching: bool,
+    /// Compute every prompt from its first token
+    #[arg(long, action = ArgAction::SetTrue, overrides_with = "enable_prefix_caching")]
+    no_enable_prefix_caching: bool,
+}
+
+/// How steps are planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerSettings {
+    /// Longest sequence, prompt and answer together.
+    pub max_model_len: MaxModelLen,
+    /// Most sequences that run at once.
+    pub max_num_seqs: u32,
+    /// Most tokens in a step.
+    pub max_num_batched_tokens: u32,
+    /// Most tokens that one sequence gets in a step; absent: all of them.
+    pub long_prefill_token_threshold: Option<u32>,
+    /// Tokens in a KV block; a power of two.
+    pub block_size: u32,
+    /// Whether beginnings in common are computed once.
+    pub enable_prefix_caching: bool,
+}
+
+/// How long a sequence may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxModelLen {
+    /// The model's own limit, or less where the KV cache holds less.
+    Auto,
+    /// This many tokens; refused when the model or the KV cache cannot.
+    Tokens(u32),
+}
+
+impl SchedulerSettings {
+    /// The scheduler's settings for sequences of at most `max_model_len` tokens.
+    pub fn config(&self, max_model_len: u32) -> SchedulerConfig {
+        SchedulerConfig {
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: self.max_num_batched_tokens,
+            max_model_len,
+            long_prefill_token_threshold: self.long_prefill_token_threshold,
+            enable_prefix_caching: self.enable_prefix_caching,
+            ..SchedulerConfig::default()
+        }
+    }
+}
+
+impl TryFrom<SchedulerFlags> for SchedulerSettings {
+    /// A sentence that names the flag, what is wrong, and what would be right.
+    type Error = String;
+
+    fn try_from(flags: SchedulerFlags) -> Result<Self, String> {
+        let block_size = flags.block_size;
+        if !block_size.is_power_of_two() || block_size > MAX_BLOCK_SIZE {
+            return Err(format!(
+                "--block-size {block_size}: must be a power of two, at most {MAX_BLOCK_SIZE}"
+            ));
+        }
+        Ok(Self {
+            max_model_len: match flags.max_model_len {
+                Length::Auto => MaxModelLen::Auto,
+                Length::Tokens(Count(n)) => {
+                    MaxModelLen::Tokens(within("--max-model-len", n, 1, MAX_MODEL_LEN)?)
+                }
+            },
+            max_num_seqs: within("--max-num-seqs", flags.max_num_seqs.into(), 1, MAX_NUM_SEQS.into())?,
+            max_num_batched_tokens: within(
+                "--max-num-batched-tokens",
+                flags.max_num_batched_tokens.0,
+                1,
+                MAX_NUM_BATCHED_TOKENS,
+            )?,
+            long_prefill_token_threshold: match flags.long_prefill_token_threshold.0 {
+                0 => None,
+                n => Some(within("--long-prefill-token-threshold", n, 1, MAX_NUM_BATCHED_TOKENS)?),
+            },
+            block_size,
+            // The later of the two flags clears the earlier.
+            enable_prefix_caching: flags.enable_prefix_caching || !flags.no_enable_prefix_caching,
+        })
+    }
+}

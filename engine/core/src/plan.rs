@@ -44,6 +44,18 @@ pub struct Admission {
     pub sampling: Arc<SamplingParams>,
     /// Prompt length in tokens: positions below it are prompt, also after a preemption.
     pub num_prompt_tokens: u32,
+    /// The tokens known so far, for sampling that [looks back](SamplingParams::looks_back): those whose KV is taken
+    /// over from elsewhere are never computed in this row. The runner adds what it chooses.
+    pub known_tokens: Option<KnownTokens>,
+}
+
+/// The tokens of a sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownTokens {
+    /// The prompt.
+    pub prompt: Arc<[u32]>,
+    /// What has been generated after it.
+    pub generated: Vec<u32>,
 }
 
 /// A whole-block copy `from -> to`, done before any token of the step is computed.
@@ -87,12 +99,12 @@ impl StepPlan {
     }
 }
 
-/// A token with its log-probability (natural logarithm of the unmodified softmax) and rank (1 is most likely).
+/// A token with its log-probability (see [`LogprobsMode`](crate::sampling::LogprobsMode)) and rank (1 is most likely).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
     /// The token.
     pub token_id: u32,
-    /// Natural-log probability.
+    /// Natural-log probability, or the logit.
     pub logprob: f32,
     /// Place in the vocabulary by probability, from 1.
     pub rank: u32,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, FinishReason};
 use crate::kv::BlockHash;
-use crate::plan::PositionLogprobs;
+use crate::plan::{KnownTokens, PositionLogprobs};
 use crate::sampling::SamplingParams;
 
 /// Names a sequence for its whole life. Never used twice; smaller ids arrived earlier.
@@ -166,6 +166,13 @@ impl Sequence {
             return Arc::clone(&self.sampling);
         }
         Arc::new(SamplingParams { prompt_logprobs: None, ..(*self.sampling).clone() })
+    }
+
+    /// The tokens known so far, where the runner must have them to sample.
+    pub(crate) fn admission_tokens(&self) -> Option<KnownTokens> {
+        self.sampling
+            .looks_back()
+            .then(|| KnownTokens { prompt: Arc::clone(&self.prompt), generated: self.generated.clone() })
     }
 
     /// The prompt token at `position`, where its log-probability is still to be collected.

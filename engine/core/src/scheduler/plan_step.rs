@@ -123,6 +123,7 @@ impl Scheduler {
             row,
             sampling: sequence.admission_sampling(),
             num_prompt_tokens: sequence.num_prompt_tokens(),
+            known_tokens: sequence.admission_tokens(),
         });
         let block_size = self.limits.block_size;
         self.kv.reserve(row, sequence.num_reserved_tokens());

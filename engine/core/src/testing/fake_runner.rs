@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::reply::{Context, Reply};
-use crate::plan::{BlockId, PositionLogprobs, SequenceOutput, SequencePlan, StepOutput, StepPlan};
+use crate::plan::{
+    BlockId, KnownTokens, PositionLogprobs, SequenceOutput, SequencePlan, StepOutput, StepPlan,
+};
 use crate::runner::{ModelRunner, RunnerLimits, StepError, Ticket};
 use crate::sampling::SamplingParams;
 
@@ -20,6 +22,18 @@ struct RowState {
     table: Vec<BlockId>,
     sampling: Arc<SamplingParams>,
     num_prompt_tokens: u32,
+    known_tokens: Option<KnownTokens>,
+}
+
+impl RowState {
+    /// Checks what sampling would look back at against the tokens that are stored, and notes the next one.
+    fn look_back(&mut self, stored: impl Iterator<Item = u32>, chosen: u32) {
+        assert_eq!(self.known_tokens.is_some(), self.sampling.looks_back(), "tokens are given where needed");
+        let Some(known) = &mut self.known_tokens else { return };
+        let all = known.prompt.iter().chain(&known.generated).copied();
+        assert!(stored.eq(all), "the tokens that sampling looks back at are not those of the sequence");
+        known.generated.push(chosen);
+    }
 }
 
 /// Runs step plans over shadow KV memory, and panics, with the reason, on a plan that breaks the contract of
@@ -79,6 +93,7 @@ impl FakeRunner {
                 table: Vec::new(),
                 sampling: Arc::clone(&admission.sampling),
                 num_prompt_tokens: admission.num_prompt_tokens,
+                known_tokens: admission.known_tokens.clone(),
             });
         }
         let block_size = self.limits.block_size as usize;
@@ -126,6 +141,9 @@ impl FakeRunner {
             let logprobs = row.sampling.logprobs.map(|num_top| self.reply.logprobs(context, chosen, num_top));
             output.token_ids.push(chosen);
             output.logprobs.extend(logprobs);
+            let stored: Vec<u32> = (0..end).map(|position| self.slots[slot_of(position)].token_id).collect();
+            let row = self.rows[planned.row.0 as usize].as_mut().expect("a planned row is occupied");
+            row.look_back(stored.into_iter(), chosen);
         }
         output
     }

@@ -37,15 +37,20 @@ pub(crate) enum Operation {
 fn sampling() -> impl Strategy<Value = SamplingParams> {
     let logprobs = || prop::option::weighted(0.3, 0u32..3);
     let stops = prop::collection::vec(0u32..8, 0..3);
-    (1u32..40, any::<u8>(), 0u32..3, logprobs(), logprobs(), stops).prop_map(
-        |(max_tokens, seed, choice, logprobs, prompt_logprobs, stop_token_ids)| SamplingParams {
-            max_tokens,
-            seed: u64::from(seed),
-            choice,
-            logprobs,
-            prompt_logprobs,
-            stop_token_ids,
-            ..SamplingParams::default()
+    let penalty = prop::sample::select(vec![0.0, 0.0, 0.5]);
+    (1u32..40, any::<u8>(), 0u32..3, logprobs(), logprobs(), stops, penalty).prop_map(
+        |(max_tokens, seed, choice, logprobs, prompt_logprobs, stop_token_ids, frequency_penalty)| {
+            SamplingParams {
+                // The fake runner checks the tokens that a penalty looks back at.
+                frequency_penalty,
+                max_tokens,
+                seed: u64::from(seed),
+                choice,
+                logprobs,
+                prompt_logprobs,
+                stop_token_ids,
+                ..SamplingParams::default()
+            }
         },
     )
 }

@@ -96,18 +96,19 @@ impl<B: Backend> LocalRunner<B> {
         }
         let mut output = std::mem::take(&mut self.spare);
         empty(&mut output, plan.sequences.len());
-        let (rows, sampler, uses) = (&self.rows, &mut self.sampler, &self.wanted.uses);
+        let (rows, sampler, uses) = (&mut self.rows, &mut self.sampler, &self.wanted.uses);
         self.model.logits(backend, uses.len(), activations, |index, logits| {
             let Use { sequence, position, prompt_token } = uses[index];
             let output = &mut output.sequences[sequence];
-            let params = &rows.get(plan.sequences[sequence].row).sampling;
+            let row = rows.get_mut(plan.sequences[sequence].row);
             if let Some(token) = prompt_token {
-                let num_top = params.prompt_logprobs.unwrap_or(0);
+                let num_top = row.sampling.prompt_logprobs.unwrap_or(0);
                 output.prompt_logprobs.push(logprobs(logits, token, num_top));
             } else {
-                let token = sampler.choose(logits, params, position);
-                output.token_ids.push(token);
-                output.logprobs.extend(params.logprobs.map(|num_top| logprobs(logits, token, num_top)));
+                let sampled = sampler.sample(logits, row.place(position));
+                row.history.iter_mut().for_each(|history| history.push(sampled.token_id));
+                output.token_ids.push(sampled.token_id);
+                output.logprobs.extend(sampled.logprobs);
             }
         });
         Ok(output)

@@ -7,6 +7,7 @@ use regatta_core::runner::RunnerLimits;
 use regatta_core::sampling::SamplingParams;
 
 use crate::backend::{Batch, BatchSequence};
+use crate::sample::{History, Place};
 
 /// A sequence in a row.
 #[derive(Debug)]
@@ -14,8 +15,22 @@ pub(super) struct RowState {
     table: Vec<u32>,
     pub(super) sampling: Arc<SamplingParams>,
     pub(super) num_prompt_tokens: u32,
+    /// Where sampling looks back.
+    pub(super) history: Option<History>,
     /// The last step that computed something for this row.
     step: u64,
+}
+
+impl RowState {
+    /// Where the token at `position` is sampled.
+    pub(super) fn place(&self, position: u32) -> Place<'_> {
+        Place {
+            params: &self.sampling,
+            position,
+            num_generated: position.saturating_sub(self.num_prompt_tokens),
+            history: self.history.as_ref(),
+        }
+    }
 }
 
 /// All rows, with the bounds of plans.
@@ -38,19 +53,25 @@ impl Rows {
         self.rows[row.0 as usize].as_ref().expect("the plan was checked")
     }
 
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, row: Row) -> &mut RowState {
+        self.rows[row.0 as usize].as_mut().expect("the plan was checked")
+    }
+
     /// Empties and fills rows. Emptying a row that is already free changes nothing, so that whatever a failed step
     /// left undone can be released again.
     pub(super) fn admit(&mut self, plan: &StepPlan) -> Result<(), String> {
         for &row in &plan.released {
             *self.slot(row)? = None;
         }
-        for &Admission { row, ref sampling, num_prompt_tokens } in &plan.admitted {
+        for Admission { row, sampling, num_prompt_tokens, known_tokens } in &plan.admitted {
+            let (row, num_prompt_tokens) = (*row, *num_prompt_tokens);
             let slot = self.slot(row)?;
             if slot.is_some() {
                 return Err(format!("row {} is admitted while it still holds a sequence", row.0));
             }
-            let sampling = sampling.clone();
-            *slot = Some(RowState { table: Vec::new(), sampling, num_prompt_tokens, step: 0 });
+            let (sampling, history) = (sampling.clone(), known_tokens.as_ref().map(History::from));
+            *slot = Some(RowState { table: Vec::new(), sampling, num_prompt_tokens, history, step: 0 });
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Log-probabilities of the unmodified softmax.
+//! What is reported about a token and its alternatives: log-probabilities or logits.
 
 use regatta_core::plan::{PositionLogprobs, TokenLogprob};
 
@@ -11,13 +11,23 @@ const MIN_LOGPROB: f32 = -9999.0;
 /// Log-probability and rank of `token`, and the `num_top` most likely tokens.
 pub(crate) fn logprobs(logits: &[f32], token: u32, num_top: u32) -> PositionLogprobs {
     let softmax = LogSoftmax::of(logits);
+    report(logits, token, num_top, |logit| softmax.logprob(logit))
+}
+
+/// The same with logits as they are.
+pub(super) fn logits(logits: &[f32], token: u32, num_top: u32) -> PositionLogprobs {
+    // `max` of a NaN is the other number.
+    report(logits, token, num_top, |logit| logit.max(MIN_LOGPROB))
+}
+
+fn report(logits: &[f32], token: u32, num_top: u32, value: impl Fn(f32) -> f32) -> PositionLogprobs {
     let best = (1..).zip(top(logits, num_top as usize)).map(|(rank, candidate)| TokenLogprob {
         token_id: candidate.id,
-        logprob: softmax.logprob(candidate.logit),
+        logprob: value(candidate.score),
         rank,
     });
     let logit = logits[token as usize];
-    let token = TokenLogprob { token_id: token, logprob: softmax.logprob(logit), rank: rank(logits, token) };
+    let token = TokenLogprob { token_id: token, logprob: value(logit), rank: rank(logits, token) };
     PositionLogprobs { token, top: best.collect() }
 }
 

@@ -3,16 +3,17 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// A token with its logit, which is a number. Greater is more likely; of equal logits the lower id wins.
+/// A token with its score, which is a number: the logit, where nothing else is said. Greater is better; of equal scores
+/// the lower id wins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) id: u32,
-    pub(super) logit: f32,
+    pub(super) score: f32,
 }
 
 impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.logit.total_cmp(&other.logit).then(other.id.cmp(&self.id))
+        self.score.total_cmp(&other.score).then(other.id.cmp(&self.id))
     }
 }
 
@@ -42,12 +43,12 @@ pub(super) fn top(logits: &[f32], k: usize) -> Vec<Candidate> {
     for (id, &logit) in (0..).zip(logits) {
         // A later token of the same logit loses to all that are kept.
         if heap.len() < k || logit > worst {
-            let logit = if logit.is_nan() { f32::NEG_INFINITY } else { logit + 0.0 };
-            heap.push(Reverse(Candidate { id, logit }));
+            let score = if logit.is_nan() { f32::NEG_INFINITY } else { logit + 0.0 };
+            heap.push(Reverse(Candidate { id, score }));
             if heap.len() > k {
                 heap.pop();
             }
-            worst = heap.peek().map_or(worst, |least| least.0.logit);
+            worst = heap.peek().map_or(worst, |least| least.0.score);
         }
     }
     heap.into_sorted_vec().into_iter().map(|reversed| reversed.0).collect()

@@ -22,7 +22,12 @@ fn runner() -> Box<dyn ModelRunner> {
 }
 
 fn admission(row: u32) -> Admission {
-    Admission { row: Row(row), sampling: Arc::new(SamplingParams::default()), num_prompt_tokens: 17 }
+    Admission {
+        row: Row(row),
+        sampling: Arc::new(SamplingParams::default()),
+        num_prompt_tokens: 17,
+        known_tokens: None,
+    }
 }
 
 fn sequence(row: u32) -> SequencePlan {

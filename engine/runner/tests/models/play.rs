@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regatta_core::plan::{
-    Admission, BlockId, PositionLogprobs, Row, SequenceOutput, SequencePlan, StepOutput, StepPlan,
+    Admission, BlockId, KnownTokens, PositionLogprobs, Row, SequenceOutput, SequencePlan, StepOutput,
+    StepPlan,
 };
 use regatta_core::runner::ModelRunner;
 use regatta_core::sampling::SamplingParams;
@@ -165,7 +166,13 @@ fn admission((row, one): (u32, &Playing)) -> Admission {
         row: Row(row),
         sampling: Arc::new(one.request.sampling.clone()),
         num_prompt_tokens: one.request.prompt.len() as u32,
+        known_tokens: one.request.sampling.looks_back().then(|| known_tokens(one)),
     }
+}
+
+fn known_tokens(one: &Playing) -> KnownTokens {
+    let generated = one.tokens[one.request.prompt.len()..].to_vec();
+    KnownTokens { prompt: one.request.prompt.clone().into(), generated }
 }
 
 fn plan_sequence(
@@ -227,6 +234,9 @@ pub(crate) fn mixed(
         request.sampling.temperature = [0.0, 0.8, 1.3][dice.roll(3)];
         request.sampling.top_k = [0, 5, 40][dice.roll(3)];
         request.sampling.top_p = [1.0, 0.9][dice.roll(2)];
+        request.sampling.typical_p = [1.0, 0.8][dice.roll(2)];
+        request.sampling.frequency_penalty = [0.0, 0.5][dice.roll(2)];
+        request.sampling.repetition_penalty = [1.0, 1.2][dice.roll(2)];
         if dice.roll(2) == 0 {
             request.sampling.prompt_logprobs = None;
         }

@@ -29,7 +29,7 @@ struct Answer {
     prompt_logprobs: Option<Vec<PositionLogprobs>>,
 }
 
-/// 32 requests of mixed lengths, half of them with a beginning in common; greedy and sampled; one in four asks for
+/// 32 requests of mixed lengths, half of them with a beginning in common; greedy and sampled, some with penalties; one in four asks for
 /// log-probabilities of its prompt.
 fn requests() -> Vec<GenerateRequest> {
     let request = |i: u32| {
@@ -38,6 +38,9 @@ fn requests() -> Vec<GenerateRequest> {
         let sampling = SamplingParams {
             temperature: if i.is_multiple_of(3) { 0.0 } else { 0.9 },
             seed: u64::from(i),
+            frequency_penalty: if i % 5 < 2 { 0.6 } else { 0.0 },
+            repetition_penalty: if i % 7 < 2 { 1.3 } else { 1.0 },
+            bad_words: if i % 6 == 1 { [vec![i, i + 1]].into() } else { Default::default() },
             logprobs: Some(2),
             prompt_logprobs: i.is_multiple_of(4).then_some(1),
             max_tokens: 1 + i * 5 % 30,

@@ -13,6 +13,18 @@ use crate::sampling::SamplingParams;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SequenceId(pub u64);
 
+/// A place in the order of service: smaller goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    /// Those of a smaller class go before all of a greater one, and may take rows and blocks from them.
+    pub(crate) class: i64,
+    /// Within a class: order of arrival.
+    pub(crate) id: SequenceId,
+}
+
+/// The class of sequences that have waited long enough: before every priority.
+const AGED: i64 = i64::MIN;
+
 /// Generated tokens for which memory is set aside at the start, so that decode rarely allocates.
 const RESERVED_GENERATED_TOKENS: usize = 4096;
 
@@ -34,6 +46,12 @@ pub(crate) struct Sequence {
     pub(crate) num_in_flight_tokens: u32,
     /// To end when its step is settled.
     pub(crate) cancelled: bool,
+    /// The step at which it began to wait, while it waits.
+    pub(crate) waits_since: u64,
+    /// Steps that it has waited before that, in all.
+    pub(crate) num_waited_steps: u64,
+    /// Its priority, or [`AGED`].
+    class: i64,
     max_tokens: u32,
     /// Collected until the whole prompt is covered; `None` once reported, or when nobody asked.
     prompt_logprobs: Option<Vec<PositionLogprobs>>,
@@ -45,6 +63,7 @@ impl Sequence {
         prompt: Arc<[u32]>,
         sampling: Arc<SamplingParams>,
         max_tokens: u32,
+        priority: i32,
     ) -> Self {
         Self {
             id,
@@ -58,8 +77,24 @@ impl Sequence {
             num_published_blocks: 0,
             num_in_flight_tokens: 0,
             cancelled: false,
+            waits_since: 0,
+            num_waited_steps: 0,
+            class: i64::from(priority),
             max_tokens,
         }
+    }
+
+    pub(crate) fn rank(&self) -> Rank {
+        Rank { class: self.class, id: self.id }
+    }
+
+    /// Puts it before all that have not waited as long, from now on.
+    pub(crate) fn age(&mut self) {
+        self.class = AGED;
+    }
+
+    pub(crate) fn has_aged(&self) -> bool {
+        self.class == AGED
     }
 
     /// Known tokens: prompt and generated.

@@ -62,6 +62,11 @@ impl KvCache {
         num_tokens.div_ceil(self.block_size).saturating_sub(self.tables[row.0 as usize].len() as u32)
     }
 
+    /// Blocks in the table of `row`.
+    pub(crate) fn num_held(&self, row: Row) -> u32 {
+        self.tables[row.0 as usize].len() as u32
+    }
+
     /// Sets memory aside for the table of a sequence of `num_tokens` tokens.
     pub(crate) fn reserve(&mut self, row: Row, num_tokens: usize) {
         self.tables[row.0 as usize].reserve(num_tokens.div_ceil(self.block_size as usize));

@@ -9,10 +9,7 @@ impl Scheduler {
     /// for tests and for idle moments.
     pub fn audit(&self) -> Result<(), String> {
         self.audit_rows()?;
-        let waiting_tokens: usize = self.waiting.values().map(|s| s.prompt.len()).sum();
-        ensure(waiting_tokens == self.counters.waiting_tokens, || {
-            "waiting prompt tokens are miscounted".to_owned()
-        })?;
+        self.waiting.audit()?;
         let num_tokens = self
             .rows
             .iter()
@@ -31,7 +28,7 @@ impl Scheduler {
         ensure(self.free_rows.len() + num_occupied == self.rows.len(), || "a row is lost".to_owned())?;
         ensure(!self.free_rows.iter().any(occupied), || "a free row is occupied".to_owned())?;
         let running: Vec<_> =
-            self.running.iter().filter(|row| occupied(row)).map(|&row| self.sequence(row).id).collect();
+            self.running.iter().filter(|row| occupied(row)).map(|&row| self.sequence(row).rank()).collect();
         ensure(running.len() == num_occupied, || "an occupied row is not among the running".to_owned())?;
         ensure(running.is_sorted(), || "running sequences are out of order".to_owned())
     }

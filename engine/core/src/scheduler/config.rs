@@ -3,6 +3,19 @@
 use crate::kv::FreeOrder;
 use crate::runner::RunnerLimits;
 
+/// Whom the scheduler serves first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchedulingPolicy {
+    /// Who arrived first; priorities are not looked at.
+    #[default]
+    Fcfs,
+    /// Who has the lower priority, then who arrived first; takes rows and blocks from sequences of higher numbers.
+    Priority {
+        /// Steps that a sequence waits at most, over all its waits, before it goes before every priority.
+        ageing_steps: u32,
+    },
+}
+
 /// The scheduler's settings. Where the runner holds less, the runner's limits win.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerConfig {
@@ -12,8 +25,15 @@ pub struct SchedulerConfig {
     pub max_num_batched_tokens: u32,
     /// Most tokens in a sequence, prompt and generated; at least 2.
     pub max_model_len: u32,
+    /// Whom to serve first.
+    pub policy: SchedulingPolicy,
     /// Most tokens that one sequence gets in a step; absent: the whole budget.
     pub long_prefill_token_threshold: Option<u32>,
+    /// Most sequences in a step that get a part of their pending tokens and not all; at least 1.
+    pub max_num_partial_prefills: u32,
+    /// Whether a sequence is admitted only where there are blocks for all its known tokens, and not just for those of
+    /// its first step.
+    pub reserve_full_isl: bool,
     /// Whether full blocks are found again by later sequences with the same beginning.
     pub enable_prefix_caching: bool,
     /// Names the model in block hashes: whatever changes the KV of equal tokens must change it.
@@ -28,7 +48,10 @@ impl Default for SchedulerConfig {
             max_num_seqs: 256,
             max_num_batched_tokens: 2048,
             max_model_len: 2048,
+            policy: SchedulingPolicy::Fcfs,
             long_prefill_token_threshold: None,
+            max_num_partial_prefills: 1,
+            reserve_full_isl: true,
             enable_prefix_caching: true,
             model_identity: String::new(),
             free_order: FreeOrder::Ascending,

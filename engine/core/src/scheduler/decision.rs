@@ -29,7 +29,7 @@ pub enum Decision {
     Preempted {
         /// Whose decision this is.
         id: SequenceId,
-        /// Who needed them; itself when only older sequences are left, whose blocks it may not have.
+        /// Who needed them, or its row; itself when only sequences before it are left, whose blocks it may not have.
         beneficiary: SequenceId,
     },
 }
@@ -42,6 +42,8 @@ pub enum WaitReason {
     NoRow,
     /// The step's tokens are given to those before it.
     NoBudget,
+    /// As many prompts as may be are in parts already, and this one would be, too.
+    TooManyPartialPrefills,
     /// Too few blocks.
     NoBlocks {
         /// Blocks it needs, with those promised to sequences that run.

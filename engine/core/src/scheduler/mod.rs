@@ -1,22 +1,34 @@
 //! Decides what each step computes.
 //!
 //! There are no phases: every sequence has `num_computed_tokens`, and every step lets it catch up with its known
-//! tokens, as far as one token budget goes. Sequences that run come first, in order of arrival, then those that
-//! wait. Chunked prefill is what happens when the budget ends within a prompt.
+//! tokens, as far as one token budget goes. Chunked prefill is what happens when the budget ends within a prompt.
 //!
-//! The scheduler always makes progress: the oldest sequence may take the blocks of all others, and a sequence that
-//! does not fit the whole pool alone is never admitted.
+//! **Order.** Sequences have a class: their priority, or the same for all with [`SchedulingPolicy::Fcfs`]. A smaller
+//! class comes first; within a class those that run come before those that wait, both in order of arrival. Rows and
+//! blocks are taken from the last in this order, for those that run by anyone before them, for those that wait only
+//! by a smaller class.
+//!
+//! **Ageing.** A sequence that has waited `ageing_steps` steps, over all its waits, joins a class before every
+//! priority, for good. From then on nothing that arrived after it is admitted before it, and it loses its row or
+//! blocks only to sequences that arrived before it and have aged, too. So nobody waits more than `ageing_steps` steps
+//! longer than if all had the same priority and those that aged before it had come first.
+//!
+//! **Progress.** The first in this order is part of every step unless it is in flight: it may take the rows and blocks
+//! of all others, and a sequence that does not fit the whole pool alone is never taken.
 
+mod admission;
 mod audit;
 mod config;
 mod decision;
 mod plan_step;
+mod preemption;
 mod settle;
+mod waiting;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use config::{AdmissionError, SchedulerConfig, SequenceLimits};
+pub use config::{AdmissionError, SchedulerConfig, SchedulingPolicy, SequenceLimits};
 pub use decision::{Decision, WaitReason};
 
 use crate::event::{Event, FinishReason};
@@ -25,6 +37,7 @@ use crate::plan::Row;
 use crate::runner::RunnerLimits;
 use crate::sampling::SamplingParams;
 use crate::sequence::{Sequence, SequenceId};
+use waiting::Waiting;
 
 /// A sequence to run.
 #[derive(Clone, Debug)]
@@ -35,12 +48,14 @@ pub struct NewSequence {
     pub prompt: Arc<[u32]>,
     /// How tokens are chosen, and when it ends.
     pub sampling: Arc<SamplingParams>,
+    /// With [`SchedulingPolicy::Priority`]: lower goes first.
+    pub priority: i32,
 }
 
 impl NewSequence {
     /// A sequence that continues `prompt`; everything else is as if nobody had asked for it.
     pub fn new(id: SequenceId, prompt: Arc<[u32]>, sampling: Arc<SamplingParams>) -> Self {
-        Self { id, prompt, sampling }
+        Self { id, prompt, sampling, priority: 0 }
     }
 }
 
@@ -72,7 +87,7 @@ pub struct SchedulerStats {
     pub prompt_tokens: u64,
     /// Tokens generated.
     pub generation_tokens: u64,
-    /// Sequences that lost their blocks to older ones.
+    /// Sequences that lost their blocks to others.
     pub preemptions: u64,
     /// Prompt tokens that were looked up in the prefix cache, each sequence once.
     pub prefix_cache_queries: u64,
@@ -91,10 +106,9 @@ pub struct Scheduler {
     /// Sequences by row.
     rows: Vec<Option<Sequence>>,
     free_rows: Vec<Row>,
-    /// Occupied rows, oldest sequence first; may also name rows emptied since the last step.
+    /// Occupied rows in order of rank; may also name rows emptied since the last step.
     running: Vec<Row>,
-    /// In order of arrival; a preempted sequence returns to its old place.
-    waiting: BTreeMap<SequenceId, Sequence>,
+    waiting: Waiting,
     /// Rows emptied since the last plan.
     released: Vec<Row>,
     row_of: HashMap<SequenceId, Row>,
@@ -118,7 +132,10 @@ impl Scheduler {
             rows: (0..num_rows).map(|_| None).collect(),
             free_rows: (0..num_rows).rev().map(Row).collect(),
             running: Vec::with_capacity(num_rows as usize),
-            waiting: BTreeMap::new(),
+            waiting: Waiting::new(match config.policy {
+                SchedulingPolicy::Fcfs => None,
+                SchedulingPolicy::Priority { ageing_steps } => Some(u64::from(ageing_steps)),
+            }),
             released: Vec::new(),
             row_of: HashMap::new(),
             next_blocks: HashMap::new(),
@@ -136,16 +153,19 @@ impl Scheduler {
     /// Queues a sequence. `max_tokens` counts only as far as [`SequenceLimits::check`] allows.
     pub fn add(&mut self, new: NewSequence) -> Result<(), AdmissionError> {
         let max_tokens = self.limits.check(new.prompt.len(), new.sampling.max_tokens)?;
-        let sequence = Sequence::new(new.id, new.prompt, new.sampling, max_tokens);
-        self.wait(sequence);
+        let priority = match self.config.policy {
+            SchedulingPolicy::Fcfs => 0,
+            SchedulingPolicy::Priority { .. } => new.priority,
+        };
+        let sequence = Sequence::new(new.id, new.prompt, new.sampling, max_tokens, priority);
+        self.waiting.push(sequence, self.counters.steps);
         Ok(())
     }
 
     /// Ends a sequence that nobody wants any more, in [`FinishReason::Abort`]. Its blocks are free at once, or when
     /// the step that it is part of is settled. Unknown and ended sequences are ignored.
     pub fn cancel(&mut self, id: SequenceId, updates: &mut Vec<Update>) {
-        if let Some(sequence) = self.waiting.remove(&id) {
-            self.counters.waiting_tokens -= sequence.prompt.len();
+        if let Some(sequence) = self.waiting.remove(id, self.counters.steps) {
             updates.push(Update { id, event: sequence.finished(FinishReason::Abort) });
         } else if let Some(&row) = self.row_of.get(&id) {
             let sequence = self.sequence_mut(row);
@@ -159,7 +179,7 @@ impl Scheduler {
 
     /// Ends all sequences in [`FinishReason::Abort`]. No step may be in flight.
     pub fn abort_all(&mut self, updates: &mut Vec<Update>) {
-        let ids: Vec<SequenceId> = self.row_of.keys().chain(self.waiting.keys()).copied().collect();
+        let ids: Vec<SequenceId> = self.row_of.keys().copied().chain(self.waiting.ids()).collect();
         for id in ids {
             self.cancel(id, updates);
         }
@@ -175,6 +195,7 @@ impl Scheduler {
         SchedulerStats {
             running: self.row_of.len(),
             waiting: self.waiting.len(),
+            waiting_tokens: self.waiting.num_prompt_tokens(),
             blocks: self.kv.usage(),
             ..self.counters
         }
@@ -195,11 +216,6 @@ impl Scheduler {
         self.rows[row.0 as usize]
             .as_mut()
             .expect("rows named by `running`, `row_of` and plans in flight are occupied")
-    }
-
-    fn wait(&mut self, sequence: Sequence) {
-        self.counters.waiting_tokens += sequence.prompt.len();
-        self.waiting.insert(sequence.id, sequence);
     }
 
     /// Takes the sequence out of its row and gives its blocks back.

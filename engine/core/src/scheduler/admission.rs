@@ -1,0 +1,122 @@
+//! From waiting to a row.
+
+use super::plan_step::Draft;
+use super::{Decision, Scheduler, WaitReason};
+use crate::plan::{Admission, Row};
+
+/// What a sequence takes in its first step.
+struct Entry {
+    num_tokens: u32,
+    /// Blocks that must be available, at once or soon.
+    num_blocks: u32,
+}
+
+impl Scheduler {
+    /// Admits the first of those that wait. It may have the rows and blocks of those from `self.running[index]` on: they
+    /// are of a greater class.
+    pub(super) fn admit_first(&mut self, index: usize, draft: &mut Draft) -> Result<(), WaitReason> {
+        self.hash_first();
+        let Entry { num_tokens, .. } = self.make_way(index, draft)?;
+        let (row, num_adopted) = self.admit(draft);
+        self.plan_sequence(row, num_tokens, num_adopted, draft);
+        self.note_planned(row, draft);
+        Ok(())
+    }
+
+    fn hash_first(&mut self) {
+        let (block_size, root) = (self.limits.block_size, self.root_hash);
+        if let Some(first) = self.waiting.first_mut().filter(|_| self.config.enable_prefix_caching) {
+            first.hash_blocks(first.num_cacheable_blocks(block_size), block_size, root);
+        }
+    }
+
+    /// Preempts sequences from `self.running[index]` on, last first, until the first of those that wait has a row and
+    /// blocks; nobody when that is not enough.
+    fn make_way(&mut self, index: usize, draft: &Draft) -> Result<Entry, WaitReason> {
+        loop {
+            let entry = self.first_entry(draft)?;
+            let tail = &self.running[index..];
+            let num_available = self.kv.num_available();
+            // One block more for each that runs: a newcomer must not cost them theirs right away.
+            let num_kept = entry.num_blocks + draft.promised + index as u32;
+            let num_promised: u32 = tail.iter().map(|&row| self.num_promised(row) + 1).sum();
+            let num_needed = num_kept + num_promised;
+            if !self.free_rows.is_empty() && num_needed <= num_available {
+                return Ok(entry);
+            }
+            let because = if self.free_rows.is_empty() {
+                WaitReason::NoRow
+            } else {
+                WaitReason::NoBlocks { num_needed, num_available }
+            };
+            let idle = tail.iter().filter(|&&row| !self.sequence(row).in_flight());
+            let num_held: u32 = idle.map(|&row| self.kv.num_held(row)).sum();
+            let victim = self.last_idle(index).filter(|_| num_kept <= num_available + num_held);
+            let beneficiary = self.waiting.first().map(|first| first.id);
+            let (Some(victim), Some(beneficiary)) = (victim, beneficiary) else { return Err(because) };
+            self.preempt(victim, beneficiary);
+        }
+    }
+
+    /// What the first of those that wait would take.
+    ///
+    /// A sequence whose next block is just being computed by another waits for it, and so do those behind it: it
+    /// would otherwise take more of the budget to compute the same.
+    fn first_entry(&self, draft: &Draft) -> Result<Entry, WaitReason> {
+        let first = self.waiting.first().expect("the caller checks that someone waits");
+        let block_size = self.limits.block_size;
+        let hashes = first.cacheable_hashes(block_size);
+        let (mut num_found, mut num_shared) = (0, 0);
+        for block in self.kv.find_prefix(hashes) {
+            num_found += 1;
+            num_shared += u32::from(!self.kv.is_idle(block));
+        }
+        let num_cached_tokens = num_found * block_size;
+        let num_tokens = self.share(first.num_tokens() - num_cached_tokens, draft)?;
+        if let Some(&leader) = hashes.get(num_found as usize).and_then(|hash| self.next_blocks.get(hash)) {
+            return Err(WaitReason::FollowsPrefix { leader });
+        }
+        let num_reserved = match self.config.reserve_full_isl {
+            true => first.num_tokens(),
+            false => num_cached_tokens + num_tokens,
+        };
+        // Blocks that others use already cost nothing.
+        Ok(Entry { num_tokens, num_blocks: num_reserved.div_ceil(block_size) - num_shared })
+    }
+
+    /// Puts the first of those that wait into a free row, with what the prefix cache has of it. Returns the row and
+    /// how many blocks those are.
+    fn admit(&mut self, draft: &mut Draft) -> (Row, u32) {
+        let mut sequence =
+            self.waiting.pop(self.counters.steps).expect("the caller checks that someone waits");
+        let row = self.free_rows.pop().expect("the caller checks that a row is free");
+        draft.plan.admitted.push(Admission {
+            row,
+            sampling: sequence.admission_sampling(),
+            num_prompt_tokens: sequence.num_prompt_tokens(),
+            known_tokens: sequence.admission_tokens(),
+        });
+        let block_size = self.limits.block_size;
+        self.kv.reserve(row, sequence.num_reserved_tokens());
+        let num_adopted =
+            self.kv.adopt_prefix(row, sequence.cacheable_hashes(block_size), &mut draft.plan.new_blocks);
+        sequence.num_computed_tokens = num_adopted * block_size;
+        sequence.num_published_blocks = num_adopted;
+        if sequence.num_cached_tokens.is_none() {
+            sequence.num_cached_tokens = Some(sequence.num_computed_tokens);
+            self.counters.prefix_cache_hits += u64::from(sequence.num_computed_tokens);
+            let is_looked_up = self.config.enable_prefix_caching;
+            self.counters.prefix_cache_queries += if is_looked_up { sequence.prompt.len() as u64 } else { 0 };
+        }
+        self.decisions.push(Decision::Admitted {
+            id: sequence.id,
+            row,
+            num_cached_tokens: sequence.num_computed_tokens,
+        });
+        self.row_of.insert(sequence.id, row);
+        let place = self.running.partition_point(|&other| self.sequence(other).rank() < sequence.rank());
+        self.running.insert(place, row);
+        self.rows[row.0 as usize] = Some(sequence);
+        (row, num_adopted)
+    }
+}

@@ -5,6 +5,7 @@
 pub mod event;
 pub mod kv;
 pub mod plan;
+pub mod replay;
 pub mod runner;
 pub mod sampling;
 pub mod scheduler;

@@ -1,9 +1,12 @@
 //! What executes step plans.
 
+use serde::{Deserialize, Serialize};
+
 use crate::plan::{StepOutput, StepPlan};
 
 /// What a runner can hold, fixed once it is built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RunnerLimits {
     /// Tokens in a KV block.
     pub block_size: u32,

@@ -8,12 +8,14 @@ mod pool;
 
 pub use hash::BlockHash;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ensure;
 use crate::plan::{BlockId, Row};
 use pool::BlockPool;
 
 /// Blocks by state: `free + cached + in_use == total`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BlockUsage {
     /// Hold nothing.
     pub free: u32,
@@ -26,7 +28,8 @@ pub struct BlockUsage {
 }
 
 /// The order in which free blocks are handed out. Results never depend on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FreeOrder {
     /// Ascending at the start, then latest returned first.
     #[default]

@@ -1,10 +1,13 @@
 //! What the scheduler may do, and what it can ever run.
 
+use serde::{Deserialize, Serialize};
+
 use crate::kv::FreeOrder;
 use crate::runner::RunnerLimits;
 
 /// Whom the scheduler serves first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SchedulingPolicy {
     /// Who arrived first; priorities are not looked at.
     #[default]
@@ -17,7 +20,8 @@ pub enum SchedulingPolicy {
 }
 
 /// The scheduler's settings. Where the runner holds less, the runner's limits win.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SchedulerConfig {
     /// Most sequences in a step; at least 1.
     pub max_num_seqs: u32,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use regatta_core::event::{Event, FinishReason};
 use regatta_core::plan::{PositionLogprobs, StepOutput, StepPlan};
+use regatta_core::replay::{FORMAT_VERSION, Header, Observation, Recorder, Replayer, ScheduleRecord};
 use regatta_core::runner::{ModelRunner, RunnerLimits, Ticket};
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{NewSequence, Scheduler, SchedulerConfig, Update};
@@ -25,6 +26,10 @@ struct Heard {
 }
 
 pub(crate) struct World {
+    header: Header,
+    recorder: Recorder,
+    /// All that was done with the scheduler; whatever is not in it cannot be replayed.
+    records: Vec<ScheduleRecord>,
     scheduler: Scheduler,
     runner: FakeRunner,
     reply: Reply,
@@ -56,7 +61,16 @@ impl World {
             ..SchedulerConfig::default()
         };
         let reply = Reply::Hash { vocab_size: scenario.vocab_size };
+        let header = Header {
+            regatta_schedule: FORMAT_VERSION,
+            engine: String::new(),
+            config: config.clone(),
+            limits,
+        };
         Self {
+            header,
+            recorder: Recorder::new([1; 32]),
+            records: Vec::new(),
             scheduler: Scheduler::new(config, limits),
             runner: FakeRunner::new(limits, reply),
             reply,
@@ -80,6 +94,7 @@ impl World {
                 let id = SequenceId(index.index(self.sequences.len()) as u64);
                 self.heard(id).cancelled = true;
                 self.scheduler.cancel(id, &mut self.updates);
+                self.record(Observation::Cancelled(id));
             }
             Operation::Cancel(_) => {}
             Operation::Step => self.step(),
@@ -99,6 +114,21 @@ impl World {
         assert_eq!(stats.blocks.in_use, 0, "blocks in use when idle");
         assert_eq!((stats.running, stats.waiting, stats.waiting_tokens), (0, 0, 0));
         assert!(self.sequences.values().all(|s| s.ended), "a sequence without a terminal event");
+        self.replay();
+    }
+
+    /// From its record, another scheduler plans the same.
+    fn replay(&mut self) {
+        let mut replayer = Replayer::new(&self.header).unwrap();
+        for record in std::mem::take(&mut self.records) {
+            replayer.apply(record).unwrap();
+        }
+        assert_eq!(replayer.stats(), self.scheduler.stats());
+    }
+
+    fn record(&mut self, observation: Observation) {
+        let record = self.recorder.record(observation);
+        self.records.push(record);
     }
 
     fn heard(&mut self, id: SequenceId) -> &mut Heard {
@@ -109,6 +139,7 @@ impl World {
         let id = SequenceId(self.sequences.len() as u64);
         let (prompt, sampling): (Arc<[u32]>, _) = (prompt.into(), Arc::new(sampling));
         let new = NewSequence::new(id, Arc::clone(&prompt), Arc::clone(&sampling));
+        let added = Observation::Added(new.clone());
         if self.scheduler.add(new).is_err() {
             let room = (self.max_model_len as usize).saturating_sub(prompt.len());
             let num_tokens = prompt.len() + (sampling.max_tokens as usize).min(room) - 1;
@@ -118,6 +149,7 @@ impl World {
             return;
         }
         let num_tokens = prompt.len() as u64 + u64::from(sampling.max_tokens);
+        self.record(added);
         self.max_steps += num_tokens * u64::from(self.limits.max_in_flight);
         let heard = Heard {
             prompt,
@@ -134,17 +166,26 @@ impl World {
     fn step(&mut self) {
         let mut plan = StepPlan::default();
         let may_submit = self.in_flight.len() < self.limits.max_in_flight as usize;
-        if may_submit && self.scheduler.schedule(&mut plan) {
+        let planned = may_submit && self.scheduler.schedule(&mut plan);
+        if planned {
+            self.record(Observation::planned(&plan, self.scheduler.decisions()));
             self.check_order(&plan);
             // The runner checks the plan: budget, rows, tokens and blocks.
             let ticket = self.runner.submit(&plan).expect("the fake runner fails by panic only");
             self.in_flight.push_back((plan, ticket));
             self.num_steps += 1;
             assert!(self.num_steps <= self.max_steps, "more steps than tokens: no progress");
-        } else if let Some((plan, ticket)) = self.in_flight.pop_front() {
+            return;
+        }
+        if may_submit {
+            self.record(Observation::Nothing);
+        }
+        if let Some((plan, ticket)) = self.in_flight.pop_front() {
             let mut output = StepOutput::default();
             self.runner.collect(ticket, &mut output).expect("the fake runner fails by panic only");
+            let first = self.updates.len();
             self.scheduler.settle(&plan, &mut output, &mut self.updates);
+            self.record(Observation::settled(&output, &self.updates[first..]));
         } else {
             assert!(!self.scheduler.has_work(), "nothing is scheduled while sequences wait");
         }
@@ -166,6 +207,7 @@ impl World {
                 .collect(ticket, &mut StepOutput::default())
                 .expect("the fake runner fails by panic only");
             self.scheduler.fail(&plan, "on purpose", &mut self.updates);
+            self.record(Observation::Failed);
         }
     }
 

@@ -108,7 +108,10 @@ pub(crate) async fn status(
     let api: Api<LLMService> = Api::namespaced(ctx.client.clone(), &service.namespace().unwrap_or_default());
     let patch = Patch::Merge(json!({"status": status}));
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-    gone_is_done(api.patch_status(&service.name_any(), &params, &patch).await)
+    if let Some(written) = found(api.patch_status(&service.name_any(), &params, &patch).await)? {
+        ctx.written.service(written);
+    }
+    Ok(())
 }
 
 impl Outcome {
@@ -126,10 +129,10 @@ pub(crate) fn words(error: &kube::Error) -> String {
     }
 }
 
-/// What is gone needs no change.
-fn gone_is_done<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
+/// None for an object that is gone and so needs no change: the cache hears of it.
+fn found<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match result {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        other => other.map(|_| ()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        other => other.map(Some),
     }
 }

@@ -60,7 +60,7 @@ fn pods_of(ctx: &Context, namespace: &str, name: &str) -> Vec<Arc<Pod>> {
 }
 
 fn is_behind(ctx: &Context, namespace: &str, name: &str, cached: &[Arc<Pod>]) -> bool {
-    let version = |pod: &str| cached.iter().find(|p| p.name_any() == pod).map(|p| written::version(p));
+    let version = |pod: &str| cached.iter().find(|p| p.name_any() == pod).map(|p| written::version(&**p));
     ctx.written.is_ahead(namespace, name, version)
 }
 

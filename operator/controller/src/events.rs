@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
-    Client, Resource,
+    Client, Resource, ResourceExt,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use regatta_crds::{LLMService, LLMServiceStatus};
@@ -18,8 +18,8 @@ pub(crate) fn recorder(client: Client, identity: &str) -> Recorder {
     Recorder::new(client, reporter)
 }
 
-/// Tells that a step was taken.
-pub(crate) async fn step(ctx: &Context, service: &LLMService, action: &Action, why: &str) {
+/// Tells that a step was taken on the pod `uid`. Repeats about one pod are counted in one event; each pod has its own.
+pub(crate) async fn step(ctx: &Context, service: &LLMService, action: &Action, uid: String, why: &str) {
     let (reason, pod) = match action {
         Action::Create { name, .. } => ("ReplicaCreated", name),
         Action::MarkDraining { name, .. } => ("ReplicaDraining", name),
@@ -27,7 +27,15 @@ pub(crate) async fn step(ctx: &Context, service: &LLMService, action: &Action, w
         Action::SetRoutable { name, .. } => ("ReplicaRoutable", name),
         Action::Wait { .. } => return,
     };
-    publish(ctx, service, EventType::Normal, reason, format!("{pod}: {why}")).await;
+    let related = ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        namespace: service.namespace(),
+        name: Some(pod.clone()),
+        uid: Some(uid),
+        ..ObjectReference::default()
+    };
+    publish(ctx, service, EventType::Normal, reason, format!("{pod}: {why}"), Some(related)).await;
 }
 
 /// Warns when the condition Stalled has become true, or true for another reason.
@@ -39,17 +47,24 @@ pub(crate) async fn stalled(ctx: &Context, service: &LLMService, status: &LLMSer
     let Some(now) = find(status) else { return };
     let before = service.status.as_ref().and_then(find);
     if before.is_none_or(|b| b.reason != now.reason) {
-        publish(ctx, service, EventType::Warning, &now.reason, now.message).await;
+        publish(ctx, service, EventType::Warning, &now.reason, now.message, None).await;
     }
 }
 
-async fn publish(ctx: &Context, service: &LLMService, type_: EventType, reason: &str, note: String) {
+async fn publish(
+    ctx: &Context,
+    service: &LLMService,
+    type_: EventType,
+    reason: &str,
+    note: String,
+    related: Option<ObjectReference>,
+) {
     let event = Event {
         type_,
         reason: reason.to_owned(),
         note: Some(note.chars().take(MAX_NOTE_CHARS).collect()),
         action: "Reconcile".into(),
-        secondary: None,
+        secondary: related,
     };
     let regarding: ObjectReference = service.object_ref(&());
     if let Err(error) = ctx.recorder.publish(&event, &regarding).await {

@@ -44,6 +44,7 @@ struct Decision {
 pub(crate) async fn reconcile(service: Arc<LLMService>, ctx: Arc<Context>) -> Result<Action, kube::Error> {
     let started = Instant::now();
     ctx.metrics.in_progress.inc();
+    let service = ctx.written.newest(service);
     let result = six_calls(&service, &ctx).await;
     ctx.metrics.in_progress.dec();
     ctx.metrics.reconciled(result.is_ok(), started.elapsed());
@@ -89,7 +90,8 @@ pub(crate) fn error_policy(service: Arc<LLMService>, error: &kube::Error, ctx: A
         kube::Error::Api(status) => status.details.as_ref().map_or(0, |d| d.retry_after_seconds),
         _ => 0,
     };
-    let pause = ctx.backoff.failed(ObjectRef::from_obj(&*service), Duration::from_secs(asked.into()));
+    let key = ObjectRef::from_obj(&*service);
+    let pause = ctx.backoff.failed(key, service.metadata.generation, Duration::from_secs(asked.into()));
     let (namespace, name) = (service.namespace(), service.name_any());
     let why = apply::words(error);
     // Someone else wrote the object first: that is how the API is meant to be used.

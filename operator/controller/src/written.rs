@@ -1,16 +1,18 @@
 //! What was written and may not be in the caches yet.
 //!
 //! A plan made from pods as they were before our own last write could pick a second victim for one place. So a
-//! service is not planned until its cache shows all that was written for it.
+//! service is not planned until its cache shows all that was written for it. The service itself is read as we wrote
+//! it last: a new status that equals an outdated one in the cache would not be written, though the server has another.
 
 use std::{
     collections::HashMap,
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
+use regatta_crds::LLMService;
 use regatta_planner::contract::SERVICE_LABEL;
 
 /// After this time a created pod that is not in the cache is taken to be gone again.
@@ -22,6 +24,8 @@ type Key = (String, String, String);
 #[derive(Default)]
 pub(crate) struct Written {
     pods: Mutex<HashMap<Key, Write>>,
+    /// Each until the cache shows it.
+    services: Mutex<HashMap<ObjectRef<LLMService>, Arc<LLMService>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +71,30 @@ impl Written {
         ahead
     }
 
+    /// Notes a service as the API server returned it from a patch.
+    pub(crate) fn service(&self, service: LLMService) {
+        let key = ObjectRef::from_obj(&service);
+        self.services.lock().expect("never poisoned").insert(key, Arc::new(service));
+    }
+
+    /// The service as we wrote it last, if `cached` is older.
+    pub(crate) fn newest(&self, cached: Arc<LLMService>) -> Arc<LLMService> {
+        let mut services = self.services.lock().expect("never poisoned");
+        let key = ObjectRef::from_obj(&*cached);
+        match services.get(&key) {
+            Some(ours) if ours.uid() == cached.uid() && version(&**ours) > version(&*cached) => ours.clone(),
+            _ => {
+                services.remove(&key);
+                cached
+            }
+        }
+    }
+
+    /// Forgets a service that is on its way out.
+    pub(crate) fn forget(&self, service: &LLMService) {
+        self.services.lock().expect("never poisoned").remove(&ObjectRef::from_obj(service));
+    }
+
     fn note(&self, pod: &Pod, created: bool) {
         let service = pod.labels().get(SERVICE_LABEL).cloned().unwrap_or_default();
         let key = (pod.namespace().unwrap_or_default(), service, pod.name_any());
@@ -76,8 +104,8 @@ impl Written {
 }
 
 /// Resource versions count up; a server that does otherwise is waited for as long as [`PATIENCE`].
-pub(crate) fn version(pod: &Pod) -> u64 {
-    pod.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(u64::MAX)
+pub(crate) fn version(object: &impl Resource) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -91,6 +119,26 @@ mod tests {
         pod.metadata.labels = Some([(SERVICE_LABEL.to_owned(), "llm".to_owned())].into());
         pod.metadata.resource_version = Some(version.into());
         pod
+    }
+
+    #[test]
+    fn a_service_is_read_as_we_wrote_it_until_the_cache_shows_it() {
+        let service = |version: &str, uid: &str| {
+            let spec = serde_json::json!({"model": {"uri": "pvc://c/m"}});
+            let mut service = LLMService::new("llm", serde_json::from_value(spec).expect("a spec"));
+            service.metadata.resource_version = Some(version.into());
+            service.metadata.uid = Some(uid.into());
+            Arc::new(service)
+        };
+        let written = Written::default();
+        let newest = |number, uid| version(&*written.newest(service(number, uid)));
+        assert_eq!(newest("99", "a"), 99);
+        written.service((*service("100", "a")).clone());
+        assert_eq!(newest("99", "a"), 100, "older than what we wrote");
+        assert_eq!(newest("101", "a"), 101);
+        assert_eq!(newest("99", "a"), 99, "seen once is enough");
+        written.service((*service("100", "a")).clone());
+        assert_eq!(newest("99", "b"), 99, "a namesake");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use kube::{
 };
 use regatta_planner::{contract::FIELD_MANAGER, status::Problem};
 
-use super::{Outcome, gone_is_done};
+use super::{Outcome, found};
 use crate::context::Context;
 
 /// Keeps the record of a new template, once the API server has taken a pod of it in a dry run. False when there is
@@ -66,7 +66,7 @@ pub(super) async fn service(ctx: &Context, wanted: &Service, outcome: &mut Outco
 pub(super) async fn prune(ctx: &Context, namespace: &str, names: &[String], outcome: &mut Outcome) {
     let revisions: Api<ControllerRevision> = Api::namespaced(ctx.client.clone(), namespace);
     for name in names {
-        if let Err(error) = gone_is_done(revisions.delete(name, &DeleteParams::default()).await) {
+        if let Err(error) = found(revisions.delete(name, &DeleteParams::default()).await) {
             outcome.failed("deleting an old ControllerRevision", error);
         }
     }

@@ -9,7 +9,7 @@ use regatta_crds::LLMService;
 use regatta_planner::contract::{FIELD_MANAGER, FINALIZER};
 use serde_json::json;
 
-use super::gone_is_done;
+use super::found;
 use crate::{context::Context, dereference::Observed};
 
 /// Adds the finalizer where it is missing. True when the reconcile ends here: the change starts the next one, or
@@ -24,7 +24,9 @@ pub(crate) async fn awaits_finalizer(ctx: &Context, service: &LLMService) -> Res
     }
     let mut finalizers = service.finalizers().to_vec();
     finalizers.push(FINALIZER.to_owned());
-    write(ctx, service, &finalizers).await?;
+    if let Some(written) = write(ctx, service, &finalizers).await? {
+        ctx.written.service(written);
+    }
     Ok(true)
 }
 
@@ -36,14 +38,21 @@ pub(crate) fn finished(service: &LLMService, observed: &Observed) -> bool {
 /// Lets the service go.
 pub(crate) async fn drop_finalizer(ctx: &Context, service: &LLMService) -> Result<(), kube::Error> {
     let left: Vec<_> = service.finalizers().iter().filter(|f| *f != FINALIZER).cloned().collect();
-    write(ctx, service, &left).await
+    write(ctx, service, &left).await?;
+    ctx.written.forget(service);
+    Ok(())
 }
 
-/// The list is replaced whole, so the resource version guards what others wrote to it.
-async fn write(ctx: &Context, service: &LLMService, finalizers: &[String]) -> Result<(), kube::Error> {
+/// The list is replaced whole, so the resource version guards what others wrote to it. None for a service that is
+/// gone.
+async fn write(
+    ctx: &Context,
+    service: &LLMService,
+    finalizers: &[String],
+) -> Result<Option<LLMService>, kube::Error> {
     let api: Api<LLMService> = Api::namespaced(ctx.client.clone(), &service.namespace().unwrap_or_default());
     let version = service.resource_version();
     let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-    gone_is_done(api.patch(&service.name_any(), &params, &Patch::Merge(patch)).await)
+    found(api.patch(&service.name_any(), &params, &Patch::Merge(patch)).await)
 }

@@ -14,7 +14,7 @@ use regatta_planner::{
 };
 use serde_json::json;
 
-use super::{Outcome, children};
+use super::{Outcome, children, found};
 use crate::{context::Context, events};
 
 /// Takes one step; what went wrong is added to `outcome`.
@@ -42,7 +42,7 @@ pub(super) async fn take(
         Action::Wait { .. } => return,
     };
     match taken {
-        Ok(true) => {
+        Ok(Some(uid)) => {
             tracing::info!(
                 namespace = service.namespace(),
                 service = service.name_any(),
@@ -50,44 +50,42 @@ pub(super) async fn take(
                 "{what}"
             );
             ctx.metrics.stepped(label);
-            events::step(ctx, service, &step.action, &step.reason).await;
+            events::step(ctx, service, &step.action, uid, &step.reason).await;
         }
-        Ok(false) => {}
+        Ok(None) => {}
         Err(error) => outcome.failed(&what, error),
     }
 }
 
+/// UID of a pod that a step changed; none when there was nothing to do.
+type Taken = Result<Option<String>, kube::Error>;
+
 /// A pod of that name that is ours already was made by a reconcile that the cache does not show yet.
-async fn create(
-    ctx: &Context,
-    pods: &Api<Pod>,
-    pod: &Pod,
-    outcome: &mut Outcome,
-) -> Result<bool, kube::Error> {
+async fn create(ctx: &Context, pods: &Api<Pod>, pod: &Pod, outcome: &mut Outcome) -> Taken {
     match pods.create(&children::create_params(), pod).await {
         Ok(made) => {
             ctx.written.created(&made);
-            Ok(true)
+            Ok(made.uid())
         }
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             children::is_ours(pods, pod, "Pod", outcome).await;
-            Ok(false)
+            Ok(None)
         }
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
             outcome.problems.push(Problem::PodRefused(status.message));
-            Ok(false)
+            Ok(None)
         }
         Err(error) => Err(error),
     }
 }
 
-async fn mark_draining(ctx: &Context, pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, kube::Error> {
+async fn mark_draining(ctx: &Context, pods: &Api<Pod>, name: &str, uid: &str) -> Taken {
     let patch =
         json!({"metadata": {"uid": uid, "annotations": {DRAINING_ANNOTATION: Timestamp::now().to_string()}}});
     patched(ctx, pods.patch(name, &params(), &Patch::Merge(patch)).await)
 }
 
-async fn set_routable(ctx: &Context, pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, kube::Error> {
+async fn set_routable(ctx: &Context, pods: &Api<Pod>, name: &str, uid: &str) -> Taken {
     let condition = json!({
         "type": ROUTABLE_GATE, "status": "True", "reason": "EngineAnswers",
         "message": "the engine answered a probe of its state", "lastTransitionTime": Timestamp::now().to_string(),
@@ -97,28 +95,19 @@ async fn set_routable(ctx: &Context, pods: &Api<Pod>, name: &str, uid: &str) -> 
     patched(ctx, pods.patch_status(name, &params(), &Patch::Strategic(patch)).await)
 }
 
-async fn delete(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, kube::Error> {
+async fn delete(pods: &Api<Pod>, name: &str, uid: &str) -> Taken {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-    changed(pods.delete(name, &DeleteParams::default().preconditions(preconditions)).await)
-        .map(|c| c.is_some())
+    let deleted = found(pods.delete(name, &DeleteParams::default().preconditions(preconditions)).await)?;
+    Ok(deleted.map(|_| uid.to_owned()))
 }
 
-fn patched(ctx: &Context, result: Result<Pod, kube::Error>) -> Result<bool, kube::Error> {
-    let pod = changed(result)?;
+/// A conflict is an error, to be tried again: nothing else may happen that starts another reconcile.
+fn patched(ctx: &Context, result: Result<Pod, kube::Error>) -> Taken {
+    let pod = found(result)?;
     if let Some(pod) = &pod {
         ctx.written.patched(pod);
     }
-    Ok(pod.is_some())
-}
-
-/// None for a pod that is gone: the cache hears of it. A conflict is tried again, since nothing else may happen that
-/// starts another reconcile.
-fn changed<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
+    Ok(pod.and_then(|p| p.uid()))
 }
 
 fn params() -> PatchParams {

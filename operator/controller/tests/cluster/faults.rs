@@ -1,19 +1,23 @@
-//! The operator behind a connection that breaks: watches end every second, and of the writes to each path every third
-//! is refused.
+//! The operator behind a connection that breaks.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use http::{Method, Request, Response};
 use kube::{Client, ResourceExt, api::DeleteParams, client::Body};
+use regatta_e2e::wait_for;
 use serde_json::json;
 
-use crate::operator::{Operator, World, small, with};
+use crate::operator::{Operator, PATIENCE, World, small, with};
 
+/// Watches end every second, and of the writes to each path every third is refused.
 fn faulty(client: Client) -> Client {
-    // Counted by path: one count over all could fall into step with the retries and refuse the same write for ever.
+    // Counted by path: a try makes three writes, so that one count over all would refuse the same write each time.
     let writes = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -34,6 +38,32 @@ fn faulty(client: Client) -> Client {
                 8 => Ok(refusal(500, "InternalError")),
                 _ => client.send(request).await,
             }
+        }
+    });
+    Client::new(service, namespace)
+}
+
+/// Watches of LLMServices never answer, and the first write to a Service is refused. Counts the writes of status.
+fn deaf(client: Client, num_status_writes: Arc<AtomicUsize>) -> Client {
+    let num_service_writes = Arc::new(AtomicUsize::new(0));
+    let namespace = client.default_namespace().to_owned();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, num_service_writes) = (client.clone(), num_service_writes.clone());
+        let num_status_writes = num_status_writes.clone();
+        async move {
+            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+            let write = request.method() == Method::PATCH;
+            if path.ends_with("/llmservices") && query.contains("watch=true") {
+                return std::future::pending().await;
+            }
+            if write && path.contains("/services/") && num_service_writes.fetch_add(1, Ordering::SeqCst) == 0
+            {
+                return Ok(refusal(500, "InternalError"));
+            }
+            if write && path.ends_with("/status") {
+                num_status_writes.fetch_add(1, Ordering::SeqCst);
+            }
+            client.send(request).await
         }
     });
     Client::new(service, namespace)
@@ -82,4 +112,23 @@ async fn broken_watches_and_refused_writes_delay_a_service_and_no_more() {
     world.wait_for_pods("only the new pod", |pods| pods.len() == 1 && pods[0].name_any() == new).await;
     world.services().delete("llm", &DeleteParams::default()).await.expect("taken");
     world.wait_for_pods("no pods", <[_]>::is_empty).await;
+}
+
+#[tokio::test]
+async fn a_status_that_changed_and_changed_back_while_the_watch_was_silent_is_written_both_times() {
+    let world = World::new("deaf").await;
+    world.apply("llm", small()).await;
+    world.wait_for_condition("llm", "Reconciling", "True/ReplicasStarting").await;
+    let World { ns, operator, engines } = world;
+    operator.stop().await.expect("ends well");
+    let writes = Arc::new(AtomicUsize::new(0));
+    let operator =
+        Operator::start_with(deaf(ns.client.clone(), writes.clone()), &ns.name, "deaf", "engine:1");
+    let world = World { ns, operator, engines };
+    wait_for("that the call failed, and that it did not", PATIENCE, async || {
+        let seen = writes.load(Ordering::SeqCst);
+        if seen >= 2 { Ok(()) } else { Err(seen) }
+    })
+    .await;
+    world.wait_for_condition("llm", "Reconciling", "True/ReplicasStarting").await;
 }

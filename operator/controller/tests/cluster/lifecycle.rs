@@ -1,4 +1,8 @@
-use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Service};
+use k8s_openapi::api::{
+    apps::v1::ControllerRevision,
+    core::v1::{Pod, Service},
+    events::v1::Event,
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams},
@@ -27,6 +31,34 @@ async fn a_service_gets_pods_and_is_ready_once_they_take_requests() {
     let revisions: Api<ControllerRevision> = world.ns.api();
     assert_eq!(revisions.list(&ListParams::default()).await.expect("listed").items.len(), 1);
     world.operator.stop().await.expect("ends well");
+}
+
+#[tokio::test]
+async fn each_pod_has_events_of_its_own() {
+    let mut world = World::new("events").await;
+    world.apply("llm", with(2)).await;
+    let pods = world.wait_for_pods("two pods", |pods| pods.len() == 2).await;
+    for pod in &pods {
+        world.bring_up(&pod.name_any()).await;
+    }
+    let events: Api<Event> = world.ns.api();
+    for reason in ["ReplicaCreated", "ReplicaRoutable"] {
+        wait_for(&format!("{reason} of each pod"), PATIENCE, async || {
+            let all = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
+            let found: Vec<_> = all.iter().filter(|e| e.reason.as_deref() == Some(reason)).collect();
+            let told = |pod: &Pod| {
+                let name = pod.name_any();
+                found.iter().any(|e| {
+                    let related = e.related.as_ref().map(|r| (r.name.clone(), r.uid.clone()));
+                    let note = e.note.as_deref().unwrap_or_default();
+                    related == Some((pod.metadata.name.clone(), pod.uid()))
+                        && note.starts_with(&format!("{name}: "))
+                })
+            };
+            if pods.iter().all(told) { Ok(()) } else { Err(format!("{found:#?}")) }
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
@@ -72,7 +104,7 @@ async fn a_pod_that_others_delete_is_replaced() {
     let world = World::new("healed").await;
     world.apply("llm", small()).await;
     let first = world.wait_for_pods("a pod", |pods| pods.len() == 1).await.remove(0);
-    let api: Api<k8s_openapi::api::core::v1::Pod> = world.ns.api();
+    let api: Api<Pod> = world.ns.api();
     api.delete(&first.name_any(), &DeleteParams::default().grace_period(0)).await.expect("taken");
     world.wait_for_pods("another pod", |pods| pods.len() == 1 && pods[0].uid() != first.uid()).await;
 }

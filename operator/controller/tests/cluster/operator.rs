@@ -97,7 +97,8 @@ impl World {
         wait_for(what, PATIENCE, async || {
             let pods = self.pods().await;
             let seen = || pods.iter().map(|p| (p.name_any(), p.annotations().clone())).collect::<Vec<_>>();
-            if holds(&pods) { Ok(pods.clone()) } else { Err(format!("{:?}", seen())) }
+            let ended = if self.operator.task.is_finished() { "; the operator has ended" } else { "" };
+            if holds(&pods) { Ok(pods.clone()) } else { Err(format!("{:?}{ended}", seen())) }
         })
         .await
     }

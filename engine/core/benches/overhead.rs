@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use regatta_core::kv::KvGroups;
 use regatta_core::plan::{SequenceOutput, StepOutput, StepPlan};
 use regatta_core::runner::RunnerLimits;
 use regatta_core::sampling::SamplingParams;
@@ -22,6 +23,7 @@ impl Bench {
         let limits = RunnerLimits {
             block_size: BLOCK_SIZE,
             num_blocks: num_sequences as u32 * (prompt_len + max_tokens).div_ceil(BLOCK_SIZE) + max_num_seqs,
+            kv_groups: KvGroups::FULL,
             max_num_seqs,
             max_num_batched_tokens: budget,
             max_in_flight: 1,

@@ -9,9 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::sampling::SamplingParams;
 
-/// A KV block: `block_size` consecutive token positions of one sequence, in every layer.
+/// A KV block: `block_size` consecutive token positions of one sequence, in every layer of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockId(pub u32);
+
+impl BlockId {
+    /// No block: the entry of a table for positions that its group of layers does not see any more.
+    pub const NONE: Self = Self(u32::MAX);
+}
 
 /// A sequence's row in the runner: `0..max_num_seqs`, used again after release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,7 +31,8 @@ pub struct SequencePlan {
     pub position: u32,
     /// How many entries of [`StepPlan::token_ids`] are this sequence's; at least 1.
     pub num_tokens: u32,
-    /// How many entries of [`StepPlan::new_blocks`] are appended to this row's block table before the step.
+    /// How many entries of [`StepPlan::new_blocks`] are appended to this row's block tables before the step: as many
+    /// to that of each group of layers, group by group.
     pub num_new_blocks: u32,
     /// Whether the last computed token's logits choose a new token.
     pub samples: bool,
@@ -38,7 +44,7 @@ pub struct SequencePlan {
 /// A sequence that enters a row: what the runner keeps for it until it is released.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Admission {
-    /// The row; its block table starts empty.
+    /// The row; its block tables start empty.
     pub row: Row,
     /// How its tokens are chosen.
     pub sampling: Arc<SamplingParams>,
@@ -83,7 +89,7 @@ pub struct StepPlan {
     pub sequences: Vec<SequencePlan>,
     /// Tokens to compute, concatenated: `sum(num_tokens)`.
     pub token_ids: Vec<u32>,
-    /// Blocks appended to block tables, concatenated: `sum(num_new_blocks)`.
+    /// Blocks appended to block tables, concatenated by sequence, then by group: `sum(num_new_blocks)`.
     pub new_blocks: Vec<BlockId>,
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::kv::KvGroups;
 use crate::plan::{StepOutput, StepPlan};
 
 /// What a runner can hold, fixed once it is built.
@@ -12,6 +13,8 @@ pub struct RunnerLimits {
     pub block_size: u32,
     /// KV blocks in the pool.
     pub num_blocks: u32,
+    /// Groups of layers, each with block tables of its own.
+    pub kv_groups: KvGroups,
     /// Rows: sequences that can be admitted at once.
     pub max_num_seqs: u32,
     /// Most tokens in one step.

@@ -1,5 +1,6 @@
 //! Records that are not what they should be. That whole ones are replayed is held by `random_schedules`.
 
+use regatta_core::kv::KvGroups;
 use regatta_core::plan::Row;
 use regatta_core::replay::{
     FORMAT_VERSION, Header, HeaderError, RecordedPlan, RecordedSequence, RecordedShare, ReplayError,
@@ -13,6 +14,7 @@ fn header() -> Header {
     let limits = RunnerLimits {
         block_size: 4,
         num_blocks: 8,
+        kv_groups: KvGroups::FULL,
         max_num_seqs: 2,
         max_num_batched_tokens: 16,
         max_in_flight: 1,

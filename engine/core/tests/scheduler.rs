@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use regatta_core::event::Event;
+use regatta_core::kv::KvGroups;
 use regatta_core::plan::{Row, StepOutput, StepPlan};
 use regatta_core::runner::{ModelRunner, RunnerLimits};
 use regatta_core::sampling::SamplingParams;
@@ -23,6 +24,7 @@ impl World {
         let limits = RunnerLimits {
             block_size: 4,
             num_blocks,
+            kv_groups: KvGroups::FULL,
             max_num_seqs: 8,
             max_num_batched_tokens: budget,
             max_in_flight: 1,

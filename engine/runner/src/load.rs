@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use regatta_core::kv::KvGroups;
 use regatta_core::runner::{ModelRunner, RunnerLimits};
 
 use crate::backend::cpu::{CpuBackend, CpuError, Isa};
@@ -136,6 +137,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadError
     let limits = RunnerLimits {
         block_size: options.block_size,
         num_blocks: num_blocks(options, checkpoint.config(), max_model_len)?,
+        kv_groups: KvGroups::FULL,
         max_num_seqs: options.max_num_seqs,
         max_num_batched_tokens: options.max_num_batched_tokens,
         max_in_flight: 1,

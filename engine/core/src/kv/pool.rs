@@ -6,12 +6,15 @@ use super::{BlockHash, BlockUsage, FreeOrder};
 use crate::ensure;
 use crate::plan::BlockId;
 
+/// What a complete block holds: keys and values of one group of layers for the tokens of a chain.
+type Content = (BlockHash, u8);
+
 #[derive(Clone, Copy, Debug, Default)]
 struct BlockState {
     /// Tables that hold the block.
     num_holders: u32,
     /// Names the content, when it is complete and findable.
-    hash: Option<BlockHash>,
+    content: Option<Content>,
     /// Key in `cached` while nobody holds the block and its content is findable.
     released_at: u64,
 }
@@ -23,7 +26,7 @@ pub(super) struct BlockPool {
     free: Vec<BlockId>,
     /// Least recently released first.
     cached: BTreeMap<u64, BlockId>,
-    by_hash: HashMap<BlockHash, BlockId>,
+    by_content: HashMap<Content, BlockId>,
     num_releases: u64,
     shuffle: Option<u64>,
 }
@@ -34,7 +37,7 @@ impl BlockPool {
             blocks: vec![BlockState::default(); num_blocks as usize],
             free: Vec::with_capacity(num_blocks as usize),
             cached: BTreeMap::new(),
-            by_hash: HashMap::with_capacity(num_blocks as usize),
+            by_content: HashMap::with_capacity(num_blocks as usize),
             num_releases: 0,
             shuffle: match order {
                 FreeOrder::Ascending => None,
@@ -59,8 +62,8 @@ impl BlockPool {
             Some(block) => block,
             None => {
                 let (_, block) = self.cached.pop_first()?;
-                if let Some(hash) = self.state(block).hash.take() {
-                    self.by_hash.remove(&hash);
+                if let Some(content) = self.state(block).content.take() {
+                    self.by_content.remove(&content);
                 }
                 block
             }
@@ -70,8 +73,8 @@ impl BlockPool {
     }
 
     /// The block with this content, if there is one.
-    pub(super) fn find(&self, hash: &BlockHash) -> Option<BlockId> {
-        self.by_hash.get(hash).copied()
+    pub(super) fn find(&self, hash: &BlockHash, group: u8) -> Option<BlockId> {
+        self.by_content.get(&(*hash, group)).copied()
     }
 
     /// Whether nobody holds `block`, so that holding it makes one less available.
@@ -98,7 +101,7 @@ impl BlockPool {
         if state.num_holders > 0 {
             return;
         }
-        if state.hash.is_some() {
+        if state.content.is_some() {
             state.released_at = now;
             self.cached.insert(now, block);
         } else {
@@ -107,10 +110,10 @@ impl BlockPool {
     }
 
     /// Makes the content of a held block findable, unless another block already offers the same.
-    pub(super) fn publish(&mut self, block: BlockId, hash: BlockHash) {
-        if let std::collections::hash_map::Entry::Vacant(entry) = self.by_hash.entry(hash) {
+    pub(super) fn publish(&mut self, block: BlockId, hash: BlockHash, group: u8) {
+        if let std::collections::hash_map::Entry::Vacant(entry) = self.by_content.entry((hash, group)) {
             entry.insert(block);
-            self.state(block).hash = Some(hash);
+            self.state(block).content = Some((hash, group));
         }
     }
 
@@ -147,12 +150,18 @@ impl BlockPool {
             let is_cached = self.cached.get(&state.released_at) == Some(&BlockId(index as u32));
             let num_states = u32::from(held > 0) + u32::from(is_free[index]) + u32::from(is_cached);
             ensure(num_states == 1, || format!("block {index} is in {num_states} states at once"))?;
-            let findable = state.hash.is_some_and(|hash| self.find(&hash) == Some(BlockId(index as u32)));
-            ensure(findable == state.hash.is_some(), || format!("block {index} is not found by its hash"))?;
+            let findable = state
+                .content
+                .is_some_and(|content| self.by_content.get(&content) == Some(&BlockId(index as u32)));
+            ensure(findable == state.content.is_some(), || {
+                format!("block {index} is not found by its content")
+            })?;
             ensure(!is_cached || findable, || format!("block {index} is cached and cannot be found"))?;
         }
-        let num_hashed = self.blocks.iter().filter(|state| state.hash.is_some()).count();
-        ensure(num_hashed == self.by_hash.len(), || "a hash names a block that does not have it".to_owned())?;
+        let num_hashed = self.blocks.iter().filter(|state| state.content.is_some()).count();
+        ensure(num_hashed == self.by_content.len(), || {
+            "a hash names a block that does not have it".to_owned()
+        })?;
         let usage = self.usage();
         let num_in_use = num_holders.iter().filter(|&&count| count > 0).count();
         ensure(usage.in_use as usize == num_in_use, || {

@@ -2,6 +2,7 @@
 
 use super::plan_step::Draft;
 use super::{Decision, Scheduler, WaitReason};
+use crate::kv::PrefixHit;
 use crate::plan::{Admission, Row};
 
 /// What a sequence takes in its first step.
@@ -9,6 +10,8 @@ struct Entry {
     num_tokens: u32,
     /// Blocks that must be available, at once or soon.
     num_blocks: u32,
+    /// What the prefix cache has of it.
+    hit: PrefixHit,
 }
 
 impl Scheduler {
@@ -16,9 +19,9 @@ impl Scheduler {
     /// are of a greater class.
     pub(super) fn admit_first(&mut self, index: usize, draft: &mut Draft) -> Result<(), WaitReason> {
         self.hash_first();
-        let Entry { num_tokens, .. } = self.make_way(index, draft)?;
-        let (row, num_adopted) = self.admit(draft);
-        self.plan_sequence(row, num_tokens, num_adopted, draft);
+        let Entry { num_tokens, hit, .. } = self.make_way(index, draft)?;
+        let row = self.admit(hit, draft);
+        self.plan_sequence(row, num_tokens, 0, draft);
         self.note_planned(row, draft);
         Ok(())
     }
@@ -37,9 +40,10 @@ impl Scheduler {
             let entry = self.first_entry(draft)?;
             let tail = &self.running[index..];
             let num_available = self.kv.num_available();
-            // One block more for each that runs: a newcomer must not cost them theirs right away.
-            let num_kept = entry.num_blocks + draft.promised + index as u32;
-            let num_promised: u32 = tail.iter().map(|&row| self.num_promised(row) + 1).sum();
+            // One block more in each group for each that runs: a newcomer must not cost them theirs right away.
+            let num_groups = self.kv.num_groups();
+            let num_kept = entry.num_blocks + draft.promised + index as u32 * num_groups;
+            let num_promised: u32 = tail.iter().map(|&row| self.num_promised(row) + num_groups).sum();
             let num_needed = num_kept + num_promised;
             if !self.free_rows.is_empty() && num_needed <= num_available {
                 return Ok(entry);
@@ -66,14 +70,11 @@ impl Scheduler {
         let first = self.waiting.first().expect("the caller checks that someone waits");
         let block_size = self.limits.block_size;
         let hashes = first.cacheable_hashes(block_size);
-        let (mut num_found, mut num_shared) = (0, 0);
-        for block in self.kv.find_prefix(hashes) {
-            num_found += 1;
-            num_shared += u32::from(!self.kv.is_idle(block));
-        }
-        let num_cached_tokens = num_found * block_size;
+        let hit = self.kv.find_prefix(hashes);
+        let num_cached_tokens = hit.num_blocks * block_size;
         let num_tokens = self.share(first.num_tokens() - num_cached_tokens, draft)?;
-        if let Some(&leader) = hashes.get(num_found as usize).and_then(|hash| self.next_blocks.get(hash)) {
+        if let Some(&leader) = hashes.get(hit.num_blocks as usize).and_then(|hash| self.next_blocks.get(hash))
+        {
             return Err(WaitReason::FollowsPrefix { leader });
         }
         let num_reserved = match self.config.reserve_full_isl {
@@ -81,12 +82,11 @@ impl Scheduler {
             false => num_cached_tokens + num_tokens,
         };
         // Blocks that others use already cost nothing.
-        Ok(Entry { num_tokens, num_blocks: num_reserved.div_ceil(block_size) - num_shared })
+        Ok(Entry { num_tokens, num_blocks: self.kv.max_blocks(num_reserved) - hit.num_shared, hit })
     }
 
-    /// Puts the first of those that wait into a free row, with what the prefix cache has of it. Returns the row and
-    /// how many blocks those are.
-    fn admit(&mut self, draft: &mut Draft) -> (Row, u32) {
+    /// Puts the first of those that wait into a free row, with what the prefix cache has of it.
+    fn admit(&mut self, hit: PrefixHit, draft: &mut Draft) -> Row {
         let mut sequence =
             self.waiting.pop(self.counters.steps).expect("the caller checks that someone waits");
         let row = self.free_rows.pop().expect("the caller checks that a row is free");
@@ -98,10 +98,9 @@ impl Scheduler {
         });
         let block_size = self.limits.block_size;
         self.kv.reserve(row, sequence.num_reserved_tokens());
-        let num_adopted =
-            self.kv.adopt_prefix(row, sequence.cacheable_hashes(block_size), &mut draft.plan.new_blocks);
-        sequence.num_computed_tokens = num_adopted * block_size;
-        sequence.num_published_blocks = num_adopted;
+        self.kv.adopt_prefix(row, &sequence.block_hashes[..hit.num_blocks as usize]);
+        sequence.num_computed_tokens = hit.num_blocks * block_size;
+        sequence.num_published_blocks = hit.num_blocks;
         if sequence.num_cached_tokens.is_none() {
             sequence.num_cached_tokens = Some(sequence.num_computed_tokens);
             self.counters.prefix_cache_hits += u64::from(sequence.num_computed_tokens);
@@ -117,6 +116,6 @@ impl Scheduler {
         let place = self.running.partition_point(|&other| self.sequence(other).rank() < sequence.rank());
         self.running.insert(place, row);
         self.rows[row.0 as usize] = Some(sequence);
-        (row, num_adopted)
+        row
     }
 }

@@ -10,11 +10,9 @@ impl Scheduler {
     pub fn audit(&self) -> Result<(), String> {
         self.audit_rows()?;
         self.waiting.audit()?;
-        let num_tokens = self
-            .rows
-            .iter()
-            .map(|row| row.as_ref().map_or(0, |s| s.num_computed_tokens + s.num_in_flight_tokens));
-        self.kv.audit(num_tokens)
+        let num_tokens =
+            self.rows.iter().map(|row| row.as_ref().map(|s| (s.num_computed_tokens, s.num_in_flight_tokens)));
+        self.kv.audit(num_tokens.map(Option::unwrap_or_default))
     }
 
     fn audit_rows(&self) -> Result<(), String> {

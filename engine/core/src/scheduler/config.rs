@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::kv::FreeOrder;
+use crate::kv::{FreeOrder, KvGroups};
 use crate::runner::RunnerLimits;
 
 /// Whom the scheduler serves first.
@@ -108,14 +108,22 @@ pub struct SequenceLimits {
     pub block_size: u32,
     /// KV blocks in the pool.
     pub num_blocks: u32,
+    /// Groups of layers, each with blocks of its own.
+    pub kv_groups: KvGroups,
+    /// Most tokens of one sequence that are computed at a time.
+    pub max_step_tokens: u32,
 }
 
 impl SequenceLimits {
     pub(super) fn new(config: &SchedulerConfig, runner: &RunnerLimits) -> Self {
+        let budget = config.max_num_batched_tokens.min(runner.max_num_batched_tokens).max(1);
+        let share = config.long_prefill_token_threshold.unwrap_or(u32::MAX).clamp(1, budget);
         Self {
             max_model_len: config.max_model_len,
             block_size: runner.block_size,
             num_blocks: runner.num_blocks,
+            kv_groups: runner.kv_groups,
+            max_step_tokens: share.saturating_mul(runner.max_in_flight.max(1)),
         }
     }
 
@@ -131,7 +139,8 @@ impl SequenceLimits {
         }
         let max_tokens = max_tokens.clamp(1, room);
         // The last new token ends the sequence, so its KV is never computed.
-        let num_blocks_needed = (num_prompt_tokens as u32 + max_tokens - 1).div_ceil(self.block_size);
+        let num_tokens = num_prompt_tokens as u32 + max_tokens - 1;
+        let num_blocks_needed = self.kv_groups.max_blocks(num_tokens, self.max_step_tokens, self.block_size);
         if num_blocks_needed > self.num_blocks {
             let (block_size, num_blocks) = (self.block_size, self.num_blocks);
             let error = AdmissionError::DoesNotFit {

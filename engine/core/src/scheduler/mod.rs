@@ -128,7 +128,7 @@ impl Scheduler {
         Self {
             limits,
             root_hash: BlockHash::root(&config.model_identity),
-            kv: KvCache::new(runner.block_size, runner.num_blocks, num_rows, config.free_order),
+            kv: KvCache::new(&runner, num_rows, limits.max_step_tokens, config.free_order),
             rows: (0..num_rows).map(|_| None).collect(),
             free_rows: (0..num_rows).rev().map(Row).collect(),
             running: Vec::with_capacity(num_rows as usize),

@@ -76,7 +76,7 @@ impl Scheduler {
                         return false;
                     }
                 }
-                self.plan_sequence(row, num_tokens, 0, draft);
+                self.plan_sequence(row, num_tokens, self.kv.table_len(row), draft);
             }
         }
         self.note_planned(row, draft);
@@ -101,14 +101,12 @@ impl Scheduler {
         Ok(num_tokens)
     }
 
-    /// Adds a sequence's share to the plan. `num_adopted` blocks of its are in the plan already.
-    pub(super) fn plan_sequence(&mut self, row: Row, num_tokens: u32, num_adopted: u32, draft: &mut Draft) {
+    /// Adds a sequence's share to the plan. The runner knows the first `num_known` entries of its tables.
+    pub(super) fn plan_sequence(&mut self, row: Row, num_tokens: u32, num_known: u32, draft: &mut Draft) {
         let sequence = self.rows[row.0 as usize].as_mut().expect("only occupied rows are planned");
         let plan = &mut *draft.plan;
         let position = sequence.num_computed_tokens;
-        let num_missing = self.kv.num_missing(row, position + num_tokens);
-        self.kv.grow(row, num_missing, &mut plan.new_blocks);
-        let num_new_blocks = num_adopted + num_missing;
+        let num_new_blocks = self.kv.grow(row, position + num_tokens, num_known, &mut plan.new_blocks);
         sequence.copy_tokens(position, num_tokens, &mut plan.token_ids);
         sequence.num_in_flight_tokens = num_tokens;
         let samples = num_tokens == sequence.num_pending_tokens();
@@ -125,8 +123,11 @@ impl Scheduler {
         draft.num_partial += u32::from(!samples);
     }
 
-    /// Notes what those behind a sequence that runs must leave to it.
+    /// Notes what those that wait must leave to a sequence that runs.
     pub(super) fn note_planned(&mut self, row: Row, draft: &mut Draft) {
+        if self.waiting.is_empty() {
+            return;
+        }
         let sequence = self.sequence(row);
         let (id, block) = (sequence.id, sequence.next_prompt_block());
         self.next_blocks.extend(block.map(|hash| (hash, id)));
@@ -136,6 +137,6 @@ impl Scheduler {
     /// Blocks that a sequence in a row lacks for all its known tokens, and which no newcomer is to take.
     pub(super) fn num_promised(&self, row: Row) -> u32 {
         let known = self.sequence(row).num_tokens();
-        if self.config.reserve_full_isl { self.kv.num_missing(row, known) } else { 0 }
+        if self.config.reserve_full_isl { self.kv.num_lacking(row, known) } else { 0 }
     }
 }

@@ -46,7 +46,9 @@ impl Scheduler {
             return self.finish(row, FinishReason::Abort, updates);
         }
         sequence.num_computed_tokens += planned.num_tokens;
+        let num_computed_tokens = sequence.num_computed_tokens;
         self.publish_full_blocks(row);
+        self.kv.drop_unseen(row, num_computed_tokens);
         let sequence = self.sequence_mut(row);
         if let Some(logprobs) =
             sequence.collect_prompt_logprobs(planned.position, &mut result.prompt_logprobs)

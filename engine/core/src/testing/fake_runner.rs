@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::reply::{Context, Reply};
+use super::sight::Sight;
+use crate::kv::KvGroup;
 use crate::plan::{
-    BlockId, KnownTokens, PositionLogprobs, SequenceOutput, SequencePlan, StepOutput, StepPlan,
+    BlockId, KnownTokens, PositionLogprobs, Row, SequenceOutput, SequencePlan, StepOutput, StepPlan,
 };
 use crate::runner::{ModelRunner, RunnerLimits, StepError, Ticket};
 use crate::sampling::SamplingParams;
 
-/// One position of KV: the token, and a value that depends on all positions up to it.
+/// One position of KV: the token, and a value that depends on all positions that it sees.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     token_id: u32,
@@ -19,30 +21,44 @@ struct Slot {
 
 #[derive(Debug)]
 struct RowState {
-    table: Vec<BlockId>,
+    /// For each group.
+    tables: Vec<Table>,
     sampling: Arc<SamplingParams>,
     num_prompt_tokens: u32,
     known_tokens: Option<KnownTokens>,
 }
 
 impl RowState {
-    /// Checks what sampling would look back at against the tokens that are stored, and notes the next one.
-    fn look_back(&mut self, stored: impl Iterator<Item = u32>, chosen: u32) {
+    /// Checks what sampling would look back at against the tokens that are stored, from position `first` on, and
+    /// notes the next one.
+    fn look_back(&mut self, first: u32, stored: impl Iterator<Item = u32>, chosen: u32) {
         assert_eq!(self.known_tokens.is_some(), self.sampling.looks_back(), "tokens are given where needed");
         let Some(known) = &mut self.known_tokens else { return };
         let all = known.prompt.iter().chain(&known.generated).copied();
-        assert!(stored.eq(all), "the tokens that sampling looks back at are not those of the sequence");
+        assert!(
+            stored.eq(all.skip(first as usize)),
+            "the tokens that sampling looks back at are not those of the sequence"
+        );
         known.generated.push(chosen);
     }
 }
 
+#[derive(Clone, Debug, Default)]
+struct Table {
+    blocks: Vec<BlockId>,
+    /// Leading entries that no later token sees.
+    num_unseen: usize,
+}
+
 /// Runs step plans over shadow KV memory, and panics, with the reason, on a plan that breaks the contract of
-/// [`StepPlan`] or this runner's limits.
+/// [`StepPlan`] or this runner's limits: one that reads a block which is not there, or writes to one that others read.
 #[derive(Debug)]
 pub struct FakeRunner {
     limits: RunnerLimits,
     reply: Reply,
     slots: Vec<Slot>,
+    /// How many tables have a block whose content later tokens see, by block.
+    num_readers: Vec<u32>,
     rows: Vec<Option<RowState>>,
     in_flight: VecDeque<(u64, StepOutput)>,
     last_step: u64,
@@ -55,6 +71,7 @@ impl FakeRunner {
             limits,
             reply,
             slots: vec![Slot::default(); limits.num_blocks as usize * limits.block_size as usize],
+            num_readers: vec![0; limits.num_blocks as usize],
             rows: (0..limits.max_num_seqs).map(|_| None).collect(),
             in_flight: VecDeque::new(),
             last_step: 0,
@@ -84,13 +101,16 @@ impl FakeRunner {
 
     fn change_rows(&mut self, plan: &StepPlan) {
         for row in &plan.released {
-            self.rows[row.0 as usize] = None;
+            let tables = self.rows[row.0 as usize].take().map_or_else(Vec::new, |state| state.tables);
+            for table in &tables {
+                table.seen().for_each(|block| self.num_readers[block] -= 1);
+            }
         }
         for admission in &plan.admitted {
             let row = &mut self.rows[admission.row.0 as usize];
             assert!(row.is_none(), "row {} is admitted and occupied", admission.row.0);
             *row = Some(RowState {
-                table: Vec::new(),
+                tables: vec![Table::default(); self.limits.kv_groups.as_slice().len()],
                 sampling: Arc::clone(&admission.sampling),
                 num_prompt_tokens: admission.num_prompt_tokens,
                 known_tokens: admission.known_tokens.clone(),
@@ -98,8 +118,68 @@ impl FakeRunner {
         }
         let block_size = self.limits.block_size as usize;
         for copy in &plan.block_copies {
-            let from = copy.from.0 as usize * block_size;
-            self.slots.copy_within(from..from + block_size, copy.to.0 as usize * block_size);
+            let (from, to) = (copy.from.0 as usize * block_size, copy.to.0 as usize * block_size);
+            assert_eq!(self.num_readers[copy.to.0 as usize], 0, "block {} is copied to and read", copy.to.0);
+            self.slots.copy_within(from..from + block_size, to);
+        }
+    }
+
+    /// Appends a sequence's new blocks to its tables; what a group sees of positions before the step.
+    fn extend_tables(&mut self, planned: &SequencePlan, new_blocks: &[BlockId]) -> Sight {
+        let RunnerLimits { block_size, kv_groups, .. } = self.limits;
+        let groups = kv_groups.as_slice();
+        let row = self.rows[planned.row.0 as usize].as_mut().expect("a planned row is occupied");
+        let (num_each, rest) = (new_blocks.len() / groups.len(), new_blocks.len() % groups.len());
+        assert_eq!(rest, 0, "new blocks of row {} are not the same number for each group", planned.row.0);
+        let mut sight = Sight::new(kv_groups);
+        let end = planned.position + planned.num_tokens;
+        for (index, (group, table)) in groups.iter().zip(&mut row.tables).enumerate() {
+            let first_seen = group.first_seen(planned.position);
+            table.blocks.extend_from_slice(&new_blocks[index * num_each..(index + 1) * num_each]);
+            assert_eq!(
+                end.div_ceil(block_size) as usize,
+                table.blocks.len(),
+                "blocks of row {}",
+                planned.row.0
+            );
+            table.num_unseen = table.num_unseen.max((first_seen / block_size) as usize);
+            let known = table.blocks.len() - num_each;
+            for block in &table.blocks[known.max(table.num_unseen)..] {
+                self.num_readers[block.0 as usize] += 1;
+            }
+            for position in first_seen..planned.position {
+                sight.see(index, stored(self.slots[table.slot(position, block_size)].entry, index));
+            }
+        }
+        sight
+    }
+
+    /// Stores a token's entry in every group.
+    fn store(&mut self, row: Row, position: u32, token_id: u32, entry: u64) {
+        let block_size = self.limits.block_size;
+        let tables = &self.rows[row.0 as usize].as_ref().expect("a planned row is occupied").tables;
+        for (group, table) in tables.iter().enumerate() {
+            let slot = table.slot(position, block_size);
+            let num_readers = self.num_readers[slot / block_size as usize];
+            assert_eq!(
+                num_readers, 1,
+                "row {} writes position {position} to a block that others read",
+                row.0
+            );
+            self.slots[slot] = Slot { token_id, entry: stored(entry, group) };
+        }
+    }
+
+    /// Stops reading the blocks that no token from `position` on sees.
+    fn drop_unseen(&mut self, row: Row, position: u32) {
+        let RunnerLimits { block_size, kv_groups, .. } = self.limits;
+        let row = self.rows[row.0 as usize].as_mut().expect("a planned row is occupied");
+        for (group, table) in kv_groups.as_slice().iter().zip(&mut row.tables) {
+            let num_unseen = ((group.first_seen(position) / block_size) as usize).min(table.blocks.len());
+            for block in &table.blocks[table.num_unseen.min(num_unseen)..num_unseen] {
+                self.num_readers[block.0 as usize] -= 1;
+            }
+            table.num_unseen = num_unseen;
         }
     }
 
@@ -109,44 +189,66 @@ impl FakeRunner {
         token_ids: &[u32],
         new_blocks: &[BlockId],
     ) -> SequenceOutput {
-        let block_size = self.limits.block_size;
-        let row = self.rows[planned.row.0 as usize].as_mut().expect("a planned row is occupied");
-        row.table.extend_from_slice(new_blocks);
-        let end = planned.position + planned.num_tokens;
-        assert_eq!(end.div_ceil(block_size) as usize, row.table.len(), "blocks of row {}", planned.row.0);
-        let row = self.rows[planned.row.0 as usize].as_ref().expect("a planned row is occupied");
-        let slot_of = |position: u32| {
-            let block = row.table[(position / block_size) as usize];
-            block.0 as usize * block_size as usize + (position % block_size) as usize
-        };
-
+        let mut sight = self.extend_tables(planned, new_blocks);
         let mut output = SequenceOutput::default();
-        let mut context = Context::default();
-        for position in 0..planned.position {
-            context = context.with(self.slots[slot_of(position)].entry);
-        }
         for (offset, &token_id) in token_ids.iter().enumerate() {
             let position = planned.position + offset as u32;
-            let entry = context.entry(token_id);
-            self.slots[slot_of(position)] = Slot { token_id, entry };
-            context = context.with(entry);
+            let entry = sight.before_next().entry(token_id);
+            self.store(planned.row, position, token_id, entry);
+            sight.see_in_all(entry);
             let next = token_ids.get(offset + 1).copied().or(planned.next_prompt_token);
-            output.prompt_logprobs.extend(prompt_logprobs(self.reply, row, context, position + 1, next));
+            let row = self.rows[planned.row.0 as usize].as_ref().expect("a planned row is occupied");
+            output.prompt_logprobs.extend(prompt_logprobs(
+                self.reply,
+                row,
+                sight.context(),
+                position + 1,
+                next,
+            ));
         }
+        let end = planned.position + planned.num_tokens;
         if planned.samples {
-            let index = end - row.num_prompt_tokens;
-            let prompt_token = |position| self.slots[slot_of(position)].token_id;
-            let chosen =
-                self.reply.choose(context, &row.sampling, index, row.num_prompt_tokens, prompt_token);
-            let logprobs = row.sampling.logprobs.map(|num_top| self.reply.logprobs(context, chosen, num_top));
-            output.token_ids.push(chosen);
-            output.logprobs.extend(logprobs);
-            let stored: Vec<u32> = (0..end).map(|position| self.slots[slot_of(position)].token_id).collect();
-            let row = self.rows[planned.row.0 as usize].as_mut().expect("a planned row is occupied");
-            row.look_back(stored.into_iter(), chosen);
+            self.choose(planned.row, end, sight.context(), &mut output);
         }
+        self.drop_unseen(planned.row, end);
         output
     }
+
+    /// The token at position `end`.
+    fn choose(&mut self, row: Row, end: u32, context: Context, output: &mut SequenceOutput) {
+        let RunnerLimits { block_size, kv_groups, .. } = self.limits;
+        let row = self.rows[row.0 as usize].as_mut().expect("a planned row is occupied");
+        // A group that sees the whole sequence, if there is one.
+        let groups = kv_groups.as_slice();
+        let group = groups.iter().position(|group| *group == KvGroup::Full).unwrap_or(0);
+        let table = &row.tables[group];
+        let token = |position| self.slots[table.slot(position, block_size)].token_id;
+        let index = end - row.num_prompt_tokens;
+        let chosen = self.reply.choose(context, &row.sampling, index, row.num_prompt_tokens, token);
+        let logprobs = row.sampling.logprobs.map(|num_top| self.reply.logprobs(context, chosen, num_top));
+        output.token_ids.push(chosen);
+        output.logprobs.extend(logprobs);
+        let first = groups[group].first_seen(end - 1);
+        let stored: Vec<u32> = (first..end).map(token).collect();
+        row.look_back(first, stored.into_iter(), chosen);
+    }
+}
+
+impl Table {
+    fn slot(&self, position: u32, block_size: u32) -> usize {
+        let block = self.blocks[(position / block_size) as usize];
+        assert_ne!(block, BlockId::NONE, "position {position} is seen and not there");
+        block.0 as usize * block_size as usize + (position % block_size) as usize
+    }
+
+    fn seen(&self) -> impl Iterator<Item = usize> {
+        self.blocks[self.num_unseen..].iter().map(|block| block.0 as usize)
+    }
+}
+
+/// An entry as a group stores it, and back: different in each group, so that mixed-up tables show.
+fn stored(entry: u64, group: usize) -> u64 {
+    entry ^ (group as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Log-probabilities of the prompt token at `position`, when it is one and they are asked for.

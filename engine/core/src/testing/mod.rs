@@ -6,6 +6,7 @@
 
 mod fake_runner;
 mod reply;
+mod sight;
 
 pub use fake_runner::FakeRunner;
 pub use reply::{Expected, Reply};

@@ -1,6 +1,8 @@
 //! What the fake model says: a pure function of the tokens so far.
 
+use super::sight::Sight;
 use crate::event::FinishReason;
+use crate::kv::KvGroups;
 use crate::plan::{PositionLogprobs, TokenLogprob};
 use crate::sampling::SamplingParams;
 
@@ -29,7 +31,7 @@ pub struct Expected {
     pub reason: FinishReason,
 }
 
-/// All that the fake model knows of the tokens up to some position: order matters, and so does each one.
+/// All that the fake model knows of some tokens in a row: order matters, and so does each one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Context(u64);
 
@@ -42,6 +44,11 @@ impl Context {
     /// The context with one more entry, as read back from storage.
     pub(super) fn with(self, entry: u64) -> Self {
         Self(mix(self.0).wrapping_add(entry))
+    }
+
+    /// Both, in this order.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self(mix(self.0) ^ other.0.rotate_left(1))
     }
 
     fn logprob(self, token_id: u32) -> f32 {
@@ -82,25 +89,36 @@ impl Reply {
         PositionLogprobs { token, top: top.collect() }
     }
 
-    /// What a sequence run alone and without blocks, chunks or preemption produces.
+    /// What a sequence run alone and without blocks, chunks or preemption produces, where all layers attend fully.
     pub fn expected(self, prompt: &[u32], sampling: &SamplingParams, max_model_len: u32) -> Expected {
-        let mut contexts = vec![Context::default()];
-        for &token_id in prompt {
-            let context = contexts[contexts.len() - 1];
-            contexts.push(context.with(context.entry(token_id)));
+        self.expected_of(KvGroups::FULL, prompt, sampling, max_model_len)
+    }
+
+    /// The same with these groups of layers.
+    pub fn expected_of(
+        self,
+        groups: KvGroups,
+        prompt: &[u32],
+        sampling: &SamplingParams,
+        max_model_len: u32,
+    ) -> Expected {
+        let mut sight = Sight::new(groups);
+        let mut prompt_logprobs = Vec::new();
+        for (index, &token_id) in prompt.iter().enumerate() {
+            if let Some(num_top) = sampling.prompt_logprobs.filter(|_| index > 0) {
+                prompt_logprobs.push(self.logprobs(sight.context(), token_id, num_top));
+            }
+            sight.see_in_all(sight.before_next().entry(token_id));
         }
-        let prompt_logprobs = sampling.prompt_logprobs.map_or_else(Vec::new, |num_top| {
-            (1..prompt.len()).map(|i| self.logprobs(contexts[i], prompt[i], num_top)).collect()
-        });
-        let mut context = contexts[prompt.len()];
         let (mut token_ids, mut logprobs) = (Vec::new(), Vec::new());
         let reason = loop {
             let num_prompt_tokens = prompt.len() as u32;
             let index = token_ids.len() as u32;
+            let context = sight.context();
             let token_id = self.choose(context, sampling, index, num_prompt_tokens, |i| prompt[i as usize]);
             token_ids.push(token_id);
             logprobs.extend(sampling.logprobs.map(|num_top| self.logprobs(context, token_id, num_top)));
-            context = context.with(context.entry(token_id));
+            sight.see_in_all(sight.before_next().entry(token_id));
             if sampling.stop_token_ids.contains(&token_id) {
                 break FinishReason::Stop { token_id };
             }

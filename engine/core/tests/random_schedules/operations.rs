@@ -1,7 +1,7 @@
 //! What can happen, as proptest strategies.
 
 use proptest::prelude::*;
-use regatta_core::kv::FreeOrder;
+use regatta_core::kv::{FreeOrder, KvGroup, KvGroups};
 use regatta_core::sampling::SamplingParams;
 
 /// A world and what happens in it.
@@ -9,6 +9,7 @@ use regatta_core::sampling::SamplingParams;
 pub(crate) struct Scenario {
     pub(crate) block_size: u32,
     pub(crate) num_blocks: u32,
+    pub(crate) kv_groups: KvGroups,
     pub(crate) num_rows: u32,
     pub(crate) budget: u32,
     pub(crate) max_model_len: u32,
@@ -66,16 +67,25 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
+/// One group of full attention half of the time; else up to three of any kind.
+fn kv_groups() -> impl Strategy<Value = KvGroups> {
+    let window = (1u32..40).prop_map(|window| KvGroup::SlidingWindow { window });
+    let group = prop_oneof![1 => Just(KvGroup::Full), 2 => window];
+    let groups = prop::collection::vec(group, 1..4).prop_map(|groups| KvGroups::new(&groups).unwrap());
+    prop_oneof![Just(KvGroups::FULL), groups]
+}
+
 pub(crate) fn scenario() -> impl Strategy<Value = Scenario> {
     let order = prop_oneof![Just(FreeOrder::Ascending), any::<u64>().prop_map(FreeOrder::Shuffled)];
-    let sizes = (1u32..9, 1u32..40, 1u32..9, prop_oneof![1u32..8, 8u32..200], 2u32..120);
+    let sizes = (1u32..9, 1u32..60, kv_groups(), 1u32..9, prop_oneof![1u32..8, 8u32..200], 2u32..120);
     let modes = (prop::option::of(1u32..16), order, 1u32..3, any::<bool>(), 2u32..100);
     (sizes, modes, prop::collection::vec(operation(), 1..120)).prop_map(|(sizes, modes, operations)| {
-        let (block_size, num_blocks, num_rows, budget, max_model_len) = sizes;
+        let (block_size, num_blocks, kv_groups, num_rows, budget, max_model_len) = sizes;
         let (threshold, free_order, max_in_flight, prefix_caching, vocab_size) = modes;
         Scenario {
             block_size,
             num_blocks,
+            kv_groups,
             num_rows,
             budget,
             max_model_len,

@@ -49,6 +49,7 @@ impl World {
         let limits = RunnerLimits {
             block_size: scenario.block_size,
             num_blocks: scenario.num_blocks,
+            kv_groups: scenario.kv_groups,
             max_num_seqs: scenario.num_rows,
             max_num_batched_tokens: scenario.budget,
             max_in_flight: scenario.max_in_flight,
@@ -143,8 +144,9 @@ impl World {
         if self.scheduler.add(new).is_err() {
             let room = (self.max_model_len as usize).saturating_sub(prompt.len());
             let num_tokens = prompt.len() + (sampling.max_tokens as usize).min(room) - 1;
-            let fits =
-                num_tokens.div_ceil(self.limits.block_size as usize) <= self.limits.num_blocks as usize;
+            // Windows may make it fit; without them it surely does.
+            let num_blocks = num_tokens.div_ceil(self.limits.block_size as usize);
+            let fits = num_blocks * self.limits.kv_groups.as_slice().len() <= self.limits.num_blocks as usize;
             assert!(prompt.is_empty() || room == 0 || !fits, "a sequence that fits was refused");
             return;
         }
@@ -250,7 +252,8 @@ impl World {
 
     fn compare(&self, id: SequenceId, reason: FinishReason) {
         let heard = &self.sequences[&id];
-        let expected = self.reply.expected(&heard.prompt, &heard.sampling, self.max_model_len);
+        let expected =
+            self.reply.expected_of(self.limits.kv_groups, &heard.prompt, &heard.sampling, self.max_model_len);
         if reason == FinishReason::Abort {
             assert!(heard.cancelled, "aborted without a reason");
             assert!(expected.token_ids.starts_with(&heard.token_ids), "other tokens than alone");

@@ -41,12 +41,15 @@ impl fmt::Display for Capacity {
 
 #[cfg(test)]
 mod tests {
+    use regatta_core::kv::KvGroups;
+
     use super::*;
 
     fn words(num_blocks: u32, max_num_seqs: u32) -> String {
         let limits = RunnerLimits {
             block_size: 16,
             num_blocks,
+            kv_groups: KvGroups::FULL,
             max_num_seqs,
             max_num_batched_tokens: 512,
             max_in_flight: 1,

@@ -6,6 +6,7 @@ mod scripted;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use regatta_core::kv::KvGroups;
 use regatta_core::runner::RunnerLimits;
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{AdmissionError, SchedulerConfig};
@@ -21,6 +22,7 @@ const REPLY: Reply = Reply::Hash { vocab_size: 50_000 };
 const LIMITS: RunnerLimits = RunnerLimits {
     block_size: 4,
     num_blocks: 128,
+    kv_groups: KvGroups::FULL,
     max_num_seqs: 4,
     max_num_batched_tokens: 16,
     max_in_flight: 1,

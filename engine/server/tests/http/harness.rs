@@ -6,6 +6,7 @@ use std::{
 };
 
 use regatta_core::{
+    kv::KvGroups,
     plan::{StepOutput, StepPlan},
     runner::{ModelRunner, RunnerLimits, StepError, Ticket},
     scheduler::SchedulerConfig,
@@ -144,6 +145,7 @@ impl TestServer {
         let limits = RunnerLimits {
             block_size: 4,
             num_blocks: 256,
+            kv_groups: KvGroups::FULL,
             max_num_seqs: 4,
             max_num_batched_tokens: 64,
             max_in_flight: 1,

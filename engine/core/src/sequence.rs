@@ -16,13 +16,13 @@ pub struct SequenceId(pub u64);
 /// A place in the order of service: smaller goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// Those of a smaller class go before all of a greater one, and may take rows and blocks from them.
+    /// The priority, or [`AGED`].
     pub(crate) class: i64,
     /// Within a class: order of arrival.
     pub(crate) id: SequenceId,
 }
 
-/// The class of sequences that have waited long enough: before every priority.
+/// Those that have waited long enough: before every priority.
 const AGED: i64 = i64::MIN;
 
 /// Generated tokens for which memory is set aside at the start, so that decode rarely allocates.
@@ -50,8 +50,9 @@ pub(crate) struct Sequence {
     pub(crate) waits_since: u64,
     /// Steps that it has waited before that, in all.
     pub(crate) num_waited_steps: u64,
-    /// Its priority, or [`AGED`].
-    class: i64,
+    /// Lower goes first.
+    pub(crate) priority: i64,
+    aged: bool,
     max_tokens: u32,
     /// Collected until the whole prompt is covered; `None` once reported, or when nobody asked.
     prompt_logprobs: Option<Vec<PositionLogprobs>>,
@@ -79,22 +80,23 @@ impl Sequence {
             cancelled: false,
             waits_since: 0,
             num_waited_steps: 0,
-            class: i64::from(priority),
+            priority: i64::from(priority),
+            aged: false,
             max_tokens,
         }
     }
 
     pub(crate) fn rank(&self) -> Rank {
-        Rank { class: self.class, id: self.id }
+        Rank { class: if self.aged { AGED } else { self.priority }, id: self.id }
     }
 
     /// Puts it before all that have not waited as long, from now on.
     pub(crate) fn age(&mut self) {
-        self.class = AGED;
+        self.aged = true;
     }
 
     pub(crate) fn has_aged(&self) -> bool {
-        self.class == AGED
+        self.aged
     }
 
     /// Known tokens: prompt and generated.

@@ -15,8 +15,8 @@ struct Entry {
 }
 
 impl Scheduler {
-    /// Admits the first of those that wait. It may have the rows and blocks of those from `self.running[index]` on: they
-    /// are of a greater class.
+    /// Admits the first of those that wait. It may have the rows and blocks of those from `self.running[index]` on: their
+    /// priority is higher than its own.
     pub(super) fn admit_first(&mut self, index: usize, draft: &mut Draft) -> Result<(), WaitReason> {
         self.hash_first();
         let Entry { num_tokens, hit, .. } = self.make_way(index, draft)?;

@@ -3,17 +3,17 @@
 //! There are no phases: every sequence has `num_computed_tokens`, and every step lets it catch up with its known
 //! tokens, as far as one token budget goes. Chunked prefill is what happens when the budget ends within a prompt.
 //!
-//! **Order.** Sequences have a class: their priority, or the same for all with [`SchedulingPolicy::Fcfs`]. A smaller
-//! class comes first; within a class those that run come before those that wait, both in order of arrival. Rows and
-//! blocks are taken from the last in this order, for those that run by anyone before them, for those that wait only
-//! by a smaller class.
+//! **Order.** A lower priority comes first, then who arrived first; with [`SchedulingPolicy::Fcfs`] all priorities are
+//! the same. Those that run and those that wait are each in this order. Who runs comes before who waits, unless the
+//! priority of the one that waits is lower. Rows and blocks are taken from the last of those that run, by anyone before
+//! them who runs, or by one who waits and comes before them.
 //!
-//! **Ageing.** A sequence that has waited `ageing_steps` steps, over all its waits, joins a class before every
-//! priority, for good. From then on nothing that arrived after it is admitted before it, and it loses its row or
-//! blocks only to sequences that arrived before it and have aged, too. So nobody waits more than `ageing_steps` steps
-//! longer than if all had the same priority and those that aged before it had come first.
+//! **Ageing.** A sequence that has waited `ageing_steps` steps, over all its waits, comes before every priority, for
+//! good; those like it are in order of arrival. So nobody waits for more than `ageing_steps` steps and for the end of
+//! those that run then or have arrived and aged before: nothing else is admitted before it, and what it has got it
+//! loses only to one that arrived before it and has aged, too. Ageing takes nothing from those that run.
 //!
-//! **Progress.** The first in this order is part of every step unless it is in flight: it may take the rows and blocks
+//! **Progress.** The first in this order is part of every step unless it is in flight: it may have the rows and blocks
 //! of all others, and a sequence that does not fit the whole pool alone is never taken.
 
 mod admission;

@@ -44,7 +44,7 @@ impl Scheduler {
         loop {
             let next_class = self.running.get(index).map(|&row| self.sequence(row).rank().class);
             let newcomer = self.waiting.first().filter(|_| draft.closed.is_none());
-            if newcomer.is_some_and(|first| next_class.is_none_or(|class| first.rank().class < class)) {
+            if newcomer.is_some_and(|first| next_class.is_none_or(|class| first.priority < class)) {
                 match self.admit_first(index, draft) {
                     Ok(()) => index += 1,
                     Err(because) => draft.closed = Some(because),

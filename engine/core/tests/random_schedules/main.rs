@@ -4,6 +4,7 @@
 //! `REGATTA_SOAK_CASES` sets the number of cases; proptest prints the seed of a failing one.
 
 mod operations;
+mod order;
 mod world;
 
 use operations::{Operation, Scenario, scenario};

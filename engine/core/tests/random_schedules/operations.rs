@@ -2,21 +2,15 @@
 
 use proptest::prelude::*;
 use regatta_core::kv::{FreeOrder, KvGroup, KvGroups};
+use regatta_core::runner::RunnerLimits;
 use regatta_core::sampling::SamplingParams;
+use regatta_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 
 /// A world and what happens in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    pub(crate) block_size: u32,
-    pub(crate) num_blocks: u32,
-    pub(crate) kv_groups: KvGroups,
-    pub(crate) num_rows: u32,
-    pub(crate) budget: u32,
-    pub(crate) max_model_len: u32,
-    pub(crate) threshold: Option<u32>,
-    pub(crate) free_order: FreeOrder,
-    pub(crate) max_in_flight: u32,
-    pub(crate) prefix_caching: bool,
+    pub(crate) limits: RunnerLimits,
+    pub(crate) config: SchedulerConfig,
     pub(crate) vocab_size: u32,
     pub(crate) operations: Vec<Operation>,
 }
@@ -24,7 +18,7 @@ pub(crate) struct Scenario {
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     /// A sequence whose prompt is `shared` tokens that many have in common, then `own` ones.
-    Arrive { shared: u32, own: u32, own_seed: u32, sampling: SamplingParams },
+    Arrive { shared: u32, own: u32, own_seed: u32, priority: i32, sampling: SamplingParams },
     /// Cancels one of those that have arrived, ended or not.
     Cancel(prop::sample::Index),
     /// Plans and submits a step if one may be in flight, else settles the oldest.
@@ -58,8 +52,11 @@ fn sampling() -> impl Strategy<Value = SamplingParams> {
 
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        3 => (0u32..48, 0u32..24, 0u32..4, sampling())
-            .prop_map(|(shared, own, own_seed, sampling)| Operation::Arrive { shared, own, own_seed, sampling }),
+        3 => (0u32..48, 0u32..24, 0u32..4, priority(), sampling()).prop_map(
+            |(shared, own, own_seed, priority, sampling)| {
+                Operation::Arrive { shared, own, own_seed, priority, sampling }
+            }
+        ),
         1 => any::<prop::sample::Index>().prop_map(Operation::Cancel),
         8 => Just(Operation::Step),
         1 => (1u8..60).prop_map(Operation::Steps),
@@ -75,26 +72,59 @@ fn kv_groups() -> impl Strategy<Value = KvGroups> {
     prop_oneof![Just(KvGroups::FULL), groups]
 }
 
+fn priority() -> impl Strategy<Value = i32> {
+    prop_oneof![4 => -2i32..3, 1 => Just(i32::MIN), 1 => Just(i32::MAX)]
+}
+
+fn limits() -> impl Strategy<Value = RunnerLimits> {
+    let budget = prop_oneof![1u32..8, 8u32..200];
+    (1u32..9, 1u32..60, kv_groups(), 1u32..9, budget, 1u32..3).prop_map(
+        |(block_size, num_blocks, kv_groups, max_num_seqs, max_num_batched_tokens, max_in_flight)| {
+            RunnerLimits {
+                block_size,
+                num_blocks,
+                kv_groups,
+                max_num_seqs,
+                max_num_batched_tokens,
+                max_in_flight,
+            }
+        },
+    )
+}
+
+fn config() -> impl Strategy<Value = SchedulerConfig> {
+    let free_order = prop_oneof![Just(FreeOrder::Ascending), any::<u64>().prop_map(FreeOrder::Shuffled)];
+    let policy = prop_oneof![
+        Just(SchedulingPolicy::Fcfs),
+        (0u32..40).prop_map(|ageing_steps| SchedulingPolicy::Priority { ageing_steps }),
+    ];
+    (2u32..120, prop::option::of(1u32..16), 1u32..4, any::<bool>(), free_order, policy, any::<bool>())
+        .prop_map(
+            |(
+                max_model_len,
+                threshold,
+                max_partial,
+                reserve_full_isl,
+                free_order,
+                policy,
+                prefix_caching,
+            )| {
+                SchedulerConfig {
+                    max_model_len,
+                    policy,
+                    long_prefill_token_threshold: threshold,
+                    max_num_partial_prefills: max_partial,
+                    reserve_full_isl,
+                    enable_prefix_caching: prefix_caching,
+                    free_order,
+                    ..SchedulerConfig::default()
+                }
+            },
+        )
+}
+
 pub(crate) fn scenario() -> impl Strategy<Value = Scenario> {
-    let order = prop_oneof![Just(FreeOrder::Ascending), any::<u64>().prop_map(FreeOrder::Shuffled)];
-    let sizes = (1u32..9, 1u32..60, kv_groups(), 1u32..9, prop_oneof![1u32..8, 8u32..200], 2u32..120);
-    let modes = (prop::option::of(1u32..16), order, 1u32..3, any::<bool>(), 2u32..100);
-    (sizes, modes, prop::collection::vec(operation(), 1..120)).prop_map(|(sizes, modes, operations)| {
-        let (block_size, num_blocks, kv_groups, num_rows, budget, max_model_len) = sizes;
-        let (threshold, free_order, max_in_flight, prefix_caching, vocab_size) = modes;
-        Scenario {
-            block_size,
-            num_blocks,
-            kv_groups,
-            num_rows,
-            budget,
-            max_model_len,
-            threshold,
-            free_order,
-            max_in_flight,
-            prefix_caching,
-            vocab_size,
-            operations,
-        }
-    })
+    (limits(), config(), 2u32..100, prop::collection::vec(operation(), 1..120)).prop_map(
+        |(limits, config, vocab_size, operations)| Scenario { limits, config, vocab_size, operations },
+    )
 }

@@ -1,17 +1,18 @@
 //! A scheduler, a fake runner, and what is known about each sequence.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use regatta_core::event::{Event, FinishReason};
-use regatta_core::plan::{PositionLogprobs, StepOutput, StepPlan};
+use regatta_core::plan::{PositionLogprobs, Row, StepOutput, StepPlan};
 use regatta_core::replay::{FORMAT_VERSION, Header, Observation, Recorder, Replayer, ScheduleRecord};
 use regatta_core::runner::{ModelRunner, RunnerLimits, Ticket};
 use regatta_core::sampling::SamplingParams;
-use regatta_core::scheduler::{NewSequence, Scheduler, SchedulerConfig, Update};
+use regatta_core::scheduler::{NewSequence, Scheduler, SchedulingPolicy, Update};
 use regatta_core::sequence::SequenceId;
 use regatta_core::testing::{FakeRunner, Reply};
 
+use crate::order::Order;
 use crate::{Operation, Scenario};
 
 /// What has been heard of a sequence.
@@ -35,33 +36,21 @@ pub(crate) struct World {
     reply: Reply,
     limits: RunnerLimits,
     max_model_len: u32,
+    has_priorities: bool,
     in_flight: VecDeque<(StepPlan, Ticket)>,
     sequences: BTreeMap<SequenceId, Heard>,
     updates: Vec<Update>,
+    order: Order,
     num_steps: u64,
-    /// The oldest sequence is part of every step that may have it, so there can be no more steps than tokens, times
-    /// the steps in flight at once.
+    /// The first sequence is part of every step that may have it, so there can be no more steps than tokens, times
+    /// the steps in flight at once; and with priorities, again for each arrival that may undo the work of another.
     max_steps: u64,
 }
 
 impl World {
     pub(crate) fn new(scenario: &Scenario) -> Self {
-        let limits = RunnerLimits {
-            block_size: scenario.block_size,
-            num_blocks: scenario.num_blocks,
-            kv_groups: scenario.kv_groups,
-            max_num_seqs: scenario.num_rows,
-            max_num_batched_tokens: scenario.budget,
-            max_in_flight: scenario.max_in_flight,
-        };
-        let config = SchedulerConfig {
-            max_model_len: scenario.max_model_len,
-            long_prefill_token_threshold: scenario.threshold,
-            free_order: scenario.free_order,
-            enable_prefix_caching: scenario.prefix_caching,
-            ..SchedulerConfig::default()
-        };
-        let reply = Reply::Hash { vocab_size: scenario.vocab_size };
+        let Scenario { limits, ref config, vocab_size, .. } = *scenario;
+        let reply = Reply::Hash { vocab_size };
         let header = Header {
             regatta_schedule: FORMAT_VERSION,
             engine: String::new(),
@@ -72,11 +61,13 @@ impl World {
             header,
             recorder: Recorder::new([1; 32]),
             records: Vec::new(),
-            scheduler: Scheduler::new(config, limits),
+            scheduler: Scheduler::new(config.clone(), limits),
             runner: FakeRunner::new(limits, reply),
             reply,
             limits,
-            max_model_len: scenario.max_model_len,
+            max_model_len: config.max_model_len,
+            order: Order::new(config.policy, config.max_num_partial_prefills),
+            has_priorities: config.policy != SchedulingPolicy::Fcfs,
             in_flight: VecDeque::new(),
             sequences: BTreeMap::new(),
             updates: Vec::new(),
@@ -87,9 +78,9 @@ impl World {
 
     pub(crate) fn apply(&mut self, operation: &Operation) {
         match operation {
-            Operation::Arrive { shared, own, own_seed, sampling } => {
+            Operation::Arrive { shared, own, own_seed, priority, sampling } => {
                 let prompt = (0..*shared).chain((0..*own).map(|i| 1000 * (own_seed + 1) + i)).collect();
-                self.arrive(prompt, sampling.clone());
+                self.arrive(prompt, *priority, sampling.clone());
             }
             Operation::Cancel(index) if !self.sequences.is_empty() => {
                 let id = SequenceId(index.index(self.sequences.len()) as u64);
@@ -99,7 +90,10 @@ impl World {
             }
             Operation::Cancel(_) => {}
             Operation::Step => self.step(),
-            Operation::Steps(count) => (0..*count).for_each(|_| self.step()),
+            Operation::Steps(count) => (0..*count).for_each(|_| {
+                self.step();
+                self.check();
+            }),
             Operation::FailStep => self.fail_step(),
         }
         self.check();
@@ -136,10 +130,11 @@ impl World {
         self.sequences.get_mut(&id).expect("only known sequences are named")
     }
 
-    fn arrive(&mut self, prompt: Vec<u32>, sampling: SamplingParams) {
+    fn arrive(&mut self, prompt: Vec<u32>, priority: i32, sampling: SamplingParams) {
         let id = SequenceId(self.sequences.len() as u64);
         let (prompt, sampling): (Arc<[u32]>, _) = (prompt.into(), Arc::new(sampling));
-        let new = NewSequence::new(id, Arc::clone(&prompt), Arc::clone(&sampling));
+        let new =
+            NewSequence { priority, ..NewSequence::new(id, Arc::clone(&prompt), Arc::clone(&sampling)) };
         let added = Observation::Added(new.clone());
         if self.scheduler.add(new).is_err() {
             let room = (self.max_model_len as usize).saturating_sub(prompt.len());
@@ -152,7 +147,9 @@ impl World {
         }
         let num_tokens = prompt.len() as u64 + u64::from(sampling.max_tokens);
         self.record(added);
-        self.max_steps += num_tokens * u64::from(self.limits.max_in_flight);
+        let num_redone = if self.has_priorities { 2 * u64::from(self.max_model_len) } else { 0 };
+        self.max_steps += (num_tokens + num_redone) * u64::from(self.limits.max_in_flight);
+        self.order.arrive(id, priority);
         let heard = Heard {
             prompt,
             sampling,
@@ -168,10 +165,12 @@ impl World {
     fn step(&mut self) {
         let mut plan = StepPlan::default();
         let may_submit = self.in_flight.len() < self.limits.max_in_flight as usize;
-        let planned = may_submit && self.scheduler.schedule(&mut plan);
-        if planned {
+        let is_planned = may_submit && self.scheduler.schedule(&mut plan);
+        if may_submit {
+            self.order.check_plan(&plan, self.scheduler.decisions(), &self.rows_in_flight());
+        }
+        if is_planned {
             self.record(Observation::planned(&plan, self.scheduler.decisions()));
-            self.check_order(&plan);
             // The runner checks the plan: budget, rows, tokens and blocks.
             let ticket = self.runner.submit(&plan).expect("the fake runner fails by panic only");
             self.in_flight.push_back((plan, ticket));
@@ -193,14 +192,8 @@ impl World {
         }
     }
 
-    /// Newcomers are admitted only where all that run have their share.
-    fn check_order(&self, plan: &StepPlan) {
-        let num_in_flight: usize = self.in_flight.iter().map(|(plan, _)| plan.sequences.len()).sum();
-        let num_served = plan.sequences.len() + num_in_flight;
-        assert!(
-            plan.admitted.is_empty() || num_served == self.scheduler.stats().running,
-            "a newcomer came first"
-        );
+    fn rows_in_flight(&self) -> BTreeSet<Row> {
+        self.in_flight.iter().flat_map(|(plan, _)| plan.sequences.iter().map(|s| s.row)).collect()
     }
 
     fn fail_step(&mut self) {
@@ -231,6 +224,9 @@ impl World {
         let heard = self.sequences.get_mut(&id).expect("events name known sequences");
         assert!(!heard.ended, "{event:?} after the terminal event of {id:?}");
         heard.ended = event.is_terminal();
+        if heard.ended {
+            self.order.end(id);
+        }
         match event {
             Event::Token { token_id, logprobs } => {
                 heard.token_ids.push(token_id);

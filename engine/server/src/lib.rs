@@ -8,5 +8,7 @@ pub mod inspect;
 mod metrics;
 pub mod model;
 pub mod openai;
+mod record;
+pub mod replay;
 pub mod serve;
 pub mod text;

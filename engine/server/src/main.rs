@@ -1,4 +1,4 @@
-//! `regatta-engine`: serve, inspect, fetch.
+//! `regatta-engine`: serve, inspect, fetch, replay.
 
 use std::{
     io::{IsTerminal, Write},
@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use regatta_engine::{args, args::Command, fetch, inspect, serve};
+use regatta_engine::{args, args::Command, fetch, inspect, replay, serve};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -35,6 +35,12 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Inspect { model } => print(&model),
         Command::Fetch { uri, to, sha256 } => {
             runtime.block_on(fetch::run(&uri, &to, sha256.as_deref())).map_err(Into::into)
+        }
+        Command::Replay(settings) => {
+            let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+            let replayed = replay::run(&settings, &mut out);
+            out.flush()?;
+            replayed.map_err(Into::into)
         }
     };
     // Loading cannot be interrupted; a process that ends does not wait for it.

@@ -36,8 +36,8 @@ pub enum StartError {
     /// `generation_config.json`.
     #[error(transparent)]
     Defaults(#[from] DefaultsError),
-    /// No thread for the engine.
-    #[error("cannot start the engine thread: {0}")]
+    /// No thread for the engine, or no file for its record.
+    #[error("cannot start the engine: {0}")]
     Thread(std::io::Error),
     /// A defect.
     #[error("loading the model failed unexpectedly: {0}")]
@@ -101,7 +101,8 @@ fn start(
     max_model_len: u32,
 ) -> std::io::Result<(crate::engine::EngineHandle, EngineThread)> {
     let scheduler = settings.scheduler.config(max_model_len);
-    Engine::spawn(runner, EngineConfig { scheduler, ..EngineConfig::default() })
+    let record_schedule = settings.record_schedule.clone();
+    Engine::spawn(runner, EngineConfig { scheduler, record_schedule, ..EngineConfig::default() })
 }
 
 fn options(settings: &ServeSettings) -> LoadOptions {

@@ -67,6 +67,11 @@ fn the_engine_understands_the_download_that_the_operator_renders() -> Result<()>
 }
 
 #[test]
+fn both_sides_know_the_exit_code_of_an_engine_that_refuses_to_start() {
+    assert_eq!(i32::from(regatta_engine::serve::REFUSED_EXIT_CODE), contract::REFUSED_EXIT_CODE);
+}
+
+#[test]
 fn both_sides_name_the_header_of_a_draining_engine_alike() {
     assert_eq!(regatta_engine::http::DRAINING_HEADER, contract::DRAINING_HEADER);
 }

@@ -1,13 +1,8 @@
-//! `regatta-engine`: serve, inspect, fetch, replay.
+//! `regatta-engine`: serve, inspect, fetch.
 
-use std::{
-    io::{IsTerminal, Write},
-    path::Path,
-    process::ExitCode,
-};
+use std::{io::Write, path::Path, process::ExitCode};
 
-use regatta_engine::{args, args::Command, fetch, inspect, replay, serve};
-use tracing_subscriber::EnvFilter;
+use regatta_engine::{args, args::Command, fetch, inspect, log, serve};
 
 fn main() -> ExitCode {
     // There is one provider in the whole program; a second installation would be a defect seen at once.
@@ -16,14 +11,13 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => error.exit(),
     };
-    let filter = EnvFilter::try_from_env("REGATTA_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let ansi = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(ansi).with_env_filter(filter).init();
+    log::install();
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
-            ExitCode::FAILURE
+            let refused = error.downcast_ref().is_some_and(serve::ServeError::is_permanent);
+            if refused { ExitCode::from(serve::REFUSED_EXIT_CODE) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -35,12 +29,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Inspect { model } => print(&model),
         Command::Fetch { uri, to, sha256 } => {
             runtime.block_on(fetch::run(&uri, &to, sha256.as_deref())).map_err(Into::into)
-        }
-        Command::Replay(settings) => {
-            let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-            let replayed = replay::run(&settings, &mut out);
-            out.flush()?;
-            replayed.map_err(Into::into)
         }
     };
     // Loading cannot be interrupted; a process that ends does not wait for it.

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use futures::StreamExt;
 use regatta_engine::fetch::{FetchError, Progress, RetryPolicy, fetch};
 use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const ETAG: &str = "\"v1\"";
 /// Bytes that arrive before a connection is cut.
@@ -89,14 +90,17 @@ impl Target {
 
     fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.folder).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
-    /// The file is there with these bytes, and nothing else is.
+    /// The file is there with these bytes, and beside it only the note that says where it came from.
     #[track_caller]
     fn assert_holds(&self, bytes: &[u8]) {
         assert!(std::fs::read(self.file()).unwrap() == bytes, "the content differs");
-        assert_eq!(self.names(), ["model.gguf"]);
+        assert_eq!(self.names(), ["model.gguf", "model.gguf.fetched.json"]);
     }
 }
 
@@ -294,6 +298,7 @@ async fn a_refusal_ends_at_once_and_shows_no_secret() {
         assert!(error.contains(status.as_str()) && error.contains(remedy), "{error}");
         assert!(error.contains("/model.gguf") && !error.contains("secret"), "{error}");
         assert_eq!(server.num_requests(), 1);
+        assert_eq!(target.names(), [""; 0], "nothing is left behind");
     }
 }
 
@@ -343,6 +348,60 @@ async fn a_right_file_stays_and_a_wrong_one_is_replaced() {
     std::fs::write(target.file(), "old").unwrap();
     run(&server.uri, &target.file(), Some(&sha256(&content()))).await.unwrap();
     target.assert_holds(&content());
+}
+
+#[tokio::test]
+async fn without_a_checksum_a_file_stays_only_when_a_fetch_of_the_same_uri_brought_it_whole() {
+    let (server, target) = (Server::start(|_, _| whole(content(), ETAG)).await, Target::new());
+    std::fs::write(target.file(), "from elsewhere").unwrap();
+    let progress = run(&server.uri, &target.file(), None).await.unwrap();
+    assert_eq!(progress.first(), Some(&Progress::Replacing));
+    target.assert_holds(&content());
+    assert_eq!(run(&server.uri, &target.file(), None).await.unwrap(), [Progress::AlreadyComplete]);
+    assert_eq!(server.num_requests(), 1);
+    std::fs::write(target.file(), &content()[..SENT]).unwrap();
+    run(&server.uri, &target.file(), None).await.unwrap();
+    target.assert_holds(&content());
+    let other = Server::start(|_, _| whole(b"other".to_vec(), ETAG)).await;
+    run(&other.uri, &target.file(), None).await.unwrap();
+    target.assert_holds(b"other");
+}
+
+/// Answers every connection with these bytes and closes it.
+async fn plain(answer: &'static str) -> String {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}/model.gguf", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    uri
+}
+
+#[tokio::test]
+async fn content_that_ends_with_the_connection_needs_a_checksum() {
+    let (uri, target) = (plain("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nabc").await, Target::new());
+    let error = run(&uri, &target.file(), None).await.unwrap_err();
+    assert!(matches!(error, FetchError::NoLength { .. }), "{error}");
+    assert_eq!(target.names(), [""; 0]);
+    run(&uri, &target.file(), Some(&sha256(b"abc"))).await.unwrap();
+    target.assert_holds(b"abc");
+}
+
+#[tokio::test]
+async fn content_in_chunks_is_whole_with_its_last_chunk_and_not_before() {
+    let whole = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    let target = Target::new();
+    run(&plain(whole).await, &target.file(), None).await.unwrap();
+    target.assert_holds(b"abc");
+    let broken = whole.strip_suffix("0\r\n\r\n").unwrap();
+    let target = Target::new();
+    let error = run(&plain(broken).await, &target.file(), None).await.unwrap_err();
+    assert!(matches!(error, FetchError::GaveUp { .. }), "{error}");
+    assert!(!target.file().exists());
 }
 
 #[tokio::test]

@@ -22,6 +22,23 @@ pub const READYZ_PATH: &str = "/readyz";
 /// Path that answers 200 while the process lives, on [`HTTP_PORT`].
 pub const LIVEZ_PATH: &str = "/livez";
 
+/// How long a probe waits for its answer. A busy engine may answer late; a shorter timeout takes busy replicas out when
+/// they are needed most.
+pub const PROBE_TIMEOUT_SECONDS: i32 = 5;
+/// Between two startup probes.
+pub const STARTUP_PERIOD_SECONDS: i32 = 1;
+/// Between two readiness probes.
+pub const READINESS_PERIOD_SECONDS: i32 = 2;
+/// Readiness probes in a row after whose failure no requests go to an engine.
+pub const READINESS_FAILURES: i32 = 3;
+/// Between two liveness probes.
+pub const LIVENESS_PERIOD_SECONDS: i32 = 10;
+/// Liveness probes in a row after whose failure an engine is restarted.
+pub const LIVENESS_FAILURES: i32 = 6;
+
+/// Exit code of an engine that another start would not help: its command line, its model or its device is at fault.
+pub const REFUSED_EXIT_CODE: i32 = 2;
+
 /// Header of an engine's 503 that says: shutting down, another replica can answer.
 pub const DRAINING_HEADER: &str = "x-regatta-draining";
 

@@ -95,7 +95,7 @@ impl TryFrom<SchedulerFlags> for SchedulerSettings {
             max_model_len: match flags.max_model_len {
                 Length::Auto => MaxModelLen::Auto,
                 Length::Tokens(Count(n)) => {
-                    MaxModelLen::Tokens(within("--max-model-len", n, 1, MAX_MODEL_LEN)?)
+                    MaxModelLen::Tokens(within("--max-model-len", n, 2, MAX_MODEL_LEN)?)
                 }
             },
             max_num_seqs: within("--max-num-seqs", flags.max_num_seqs.into(), 1, MAX_NUM_SEQS.into())?,

@@ -22,8 +22,10 @@ pub struct ServeSettings {
     pub api_keys: ApiKeys,
     /// How steps are planned.
     pub scheduler: SchedulerSettings,
-    /// Most requests beyond `max_num_seqs` that are held.
+    /// Most choices beyond `max_num_seqs` that are held.
     pub max_num_queued_reqs: u32,
+    /// Most prompt tokens that wait for their first step.
+    pub max_num_queued_tokens: u32,
     /// How large the KV cache is.
     pub kv_cache: KvCacheSize,
     /// Root of the seeds of requests that bring none.
@@ -32,8 +34,6 @@ pub struct ServeSettings {
     pub max_logprobs: u32,
     /// Compute threads; absent: as many as the process may use.
     pub threads: Option<usize>,
-    /// File into which the schedule is recorded, if any.
-    pub record_schedule: Option<PathBuf>,
     /// SHA-256 of the model file, lower-case hexadecimal.
     pub model_sha256: Option<String>,
     /// Folder with the pod's annotations.
@@ -81,6 +81,13 @@ impl fmt::Debug for ApiKeys {
     }
 }
 
+impl ServeSettings {
+    /// Most choices that run and wait at once.
+    pub fn max_num_choices(&self) -> usize {
+        self.scheduler.max_num_seqs as usize + self.max_num_queued_reqs as usize
+    }
+}
+
 impl TryFrom<ServeFlags> for ServeSettings {
     /// A sentence that names the flag, what is wrong, and what would be right.
     type Error = String;
@@ -99,9 +106,20 @@ impl TryFrom<ServeFlags> for ServeSettings {
                 0,
                 1 << 20,
             )?,
+            max_num_queued_tokens: within(
+                "--max-num-queued-tokens",
+                flags.max_num_queued_tokens.0,
+                1,
+                u32::MAX.into(),
+            )?,
             kv_cache: match (flags.num_gpu_blocks_override, flags.kv_cache_memory_bytes) {
                 (Some(0), _) => return Err("--num-gpu-blocks-override 0: must be at least 1".into()),
                 (Some(blocks), _) => KvCacheSize::Blocks(blocks),
+                (None, Some(Count(0))) => {
+                    return Err(
+                        "--kv-cache-memory-bytes 0: give what some blocks take, or leave it out".into()
+                    );
+                }
                 (None, Some(Count(bytes))) => KvCacheSize::Bytes(bytes),
                 (None, None) => KvCacheSize::Share(share(flags.gpu_memory_utilization)?),
             },
@@ -113,7 +131,6 @@ impl TryFrom<ServeFlags> for ServeSettings {
                 }
                 threads => threads,
             },
-            record_schedule: flags.record_schedule,
             model_sha256: flags.model_sha256.map(checksum).transpose()?,
             pod_info: flags.pod_info,
             shutdown_timeout: Duration::from_secs(flags.shutdown_timeout.min(24 * 60 * 60)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{NewSequence, SequenceLimits};
 
-use super::inbox::{Inbox, Submission};
+use super::inbox::{Asked, Inbox, Submission};
 use super::request::{GenerateRequest, SubmitError};
 use super::snapshot::EngineSnapshot;
 use super::stream::ChoiceStream;
@@ -22,19 +22,33 @@ impl EngineHandle {
         Self { inbox, limits }
     }
 
-    /// Starts a request: one stream for each of its `n` choices, in order.
+    /// Starts one prompt: a stream for each of its `n` choices, in order. As [`Self::submit_all`].
+    pub fn submit(&self, request: GenerateRequest) -> Result<Vec<ChoiceStream>, SubmitError> {
+        self.submit_all(&[request])
+    }
+
+    /// Starts all prompts of a request, or none: a stream for each choice, by prompt and then by choice.
     ///
     /// `max_tokens` is cut to what the model's length leaves after the prompt.
-    pub fn submit(&self, request: GenerateRequest) -> Result<Vec<ChoiceStream>, SubmitError> {
-        let max_tokens = self.limits.check(request.prompt.len(), request.sampling.max_tokens)?;
-        tracing::debug!(
-            request_id = request.request_id,
-            num_prompt_tokens = request.prompt.len(),
-            n = request.n,
-            max_tokens,
-            "request submitted"
-        );
-        self.inbox.submit(request.n.max(1), request.prompt.len(), |id, choice| {
+    pub fn submit_all(&self, requests: &[GenerateRequest]) -> Result<Vec<ChoiceStream>, SubmitError> {
+        let max_tokens = requests
+            .iter()
+            .map(|request| self.limits.check(request.prompt.len(), request.sampling.max_tokens))
+            .collect::<Result<Vec<u32>, _>>()?;
+        for request in requests {
+            tracing::debug!(
+                request_id = request.request_id,
+                num_prompt_tokens = request.prompt.len(),
+                n = request.n,
+                "request submitted"
+            );
+        }
+        let asked: Vec<Asked> = requests
+            .iter()
+            .map(|request| Asked { n: request.n.max(1), num_prompt_tokens: request.prompt.len() })
+            .collect();
+        self.inbox.submit(&asked, |id, place, choice| {
+            let (request, max_tokens) = (&requests[place], max_tokens[place]);
             let (sender, stream) = ChoiceStream::new(id, max_tokens, Arc::clone(&self.inbox));
             let sampling = Arc::new(SamplingParams { choice, max_tokens, ..request.sampling.clone() });
             let sequence = NewSequence::new(id, Arc::clone(&request.prompt), sampling);

@@ -19,6 +19,13 @@ pub(super) struct Submission {
     pub(super) sender: mpsc::Sender<Event>,
 }
 
+/// A prompt that is to be continued `n` times.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) n: u32,
+    pub(super) num_prompt_tokens: usize,
+}
+
 /// What has arrived since the last look, and what the engine is to do about its life.
 #[derive(Default)]
 pub(super) struct Arrivals {
@@ -80,12 +87,12 @@ impl Inbox {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `n` sequences of `num_prompt_tokens` each, or none. `make` builds one from its fresh id and its choice.
+    /// Takes all sequences that are asked for, or none. `make` builds one from its fresh id, the place of its prompt, and
+    /// its choice.
     pub(super) fn submit<T>(
         &self,
-        n: u32,
-        num_prompt_tokens: usize,
-        mut make: impl FnMut(SequenceId, u32) -> (Submission, T),
+        asked: &[Asked],
+        mut make: impl FnMut(SequenceId, usize, u32) -> (Submission, T),
     ) -> Result<Vec<T>, SubmitError> {
         let mut guard = self.lock();
         let shared = &mut *guard;
@@ -99,16 +106,20 @@ impl Inbox {
         }
         let waiting_requests = shared.backlog.sequences + shared.arrivals.submissions.len();
         let waiting_tokens = shared.backlog.tokens + shared.arriving_tokens;
-        let new_tokens = num_prompt_tokens.saturating_mul(n as usize);
-        if waiting_requests.saturating_add(n as usize) > self.limits.max_requests
+        let new_sequences: usize = asked.iter().map(|asked| asked.n as usize).sum();
+        let tokens = |asked: &Asked| asked.num_prompt_tokens.saturating_mul(asked.n as usize);
+        let new_tokens = asked.iter().map(tokens).fold(0, usize::saturating_add);
+        if waiting_requests.saturating_add(new_sequences) > self.limits.max_requests
             || waiting_tokens.saturating_add(new_tokens) > self.limits.max_tokens
         {
             return Err(SubmitError::QueueFull { waiting_requests, waiting_tokens });
         }
         shared.arriving_tokens += new_tokens;
-        let streams = (0..n)
-            .map(|choice| {
-                let (submission, stream) = make(SequenceId(shared.next_id), choice);
+        let choices =
+            asked.iter().enumerate().flat_map(|(place, asked)| (0..asked.n).map(move |n| (place, n)));
+        let streams = choices
+            .map(|(place, choice)| {
+                let (submission, stream) = make(SequenceId(shared.next_id), place, choice);
                 shared.next_id += 1;
                 shared.arrivals.submissions.push(submission);
                 stream

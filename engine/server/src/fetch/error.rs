@@ -29,6 +29,15 @@ pub enum FetchError {
         /// What to check.
         remedy: &'static str,
     },
+    /// Where the content ends cannot be known.
+    #[error(
+        "{uri} comes without a length, so that a broken connection would look like its end; give its sha-256, or serve it \
+         with a Content-Length"
+    )]
+    NoLength {
+        /// What was asked for.
+        uri: String,
+    },
     /// The exchange failed in a way that repetition does not mend.
     #[error("cannot fetch {uri}: {cause}")]
     Failed {

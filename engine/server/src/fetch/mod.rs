@@ -1,12 +1,14 @@
 //! Brings one model file onto this machine: over HTTP, resumed where it stopped, checked, then put in place.
 //!
 //! The file grows as `PATH.part` and takes its name once it is complete and right, so that a file under its name is
-//! always whole. `PATH.part.json` keeps what proves that the rest belongs to the same content (a strong ETag).
+//! always whole. `PATH.part.json` keeps what proves that the rest belongs to the same content (a strong ETag), and
+//! `PATH.fetched.json` what proves later, without a checksum, that the file is what this command brought.
 
 mod checksum;
 mod error;
 mod partial;
 mod progress;
+mod record;
 mod source;
 mod transfer;
 
@@ -55,7 +57,8 @@ pub async fn run(uri: &str, to: &Path, sha256: Option<&str>) -> Result<(), Fetch
 
 /// Brings `uri` (`http` or `https`) to the file `to`, whose folder must exist, and tells `report` how it goes.
 ///
-/// A file that is already there stays when its SHA-256 is `sha256` (64 hexadecimal digits), or when none is asked for.
+/// A file that is already there stays when its SHA-256 is `sha256` (64 hexadecimal digits); when none is asked for, if an
+/// earlier fetch of the same URI brought it and it still has its length.
 /// The caller installs a TLS provider for rustls first.
 ///
 /// # Errors
@@ -68,15 +71,24 @@ pub async fn fetch(
     policy: &RetryPolicy,
     report: &mut dyn FnMut(Progress),
 ) -> Result<(), FetchError> {
-    let source = Source::parse(uri)?;
     let expected = sha256.map(Sha256Hex::parse).transpose()?;
-    if is_there(to, expected.as_ref())? {
-        report(Progress::AlreadyComplete);
-        return Ok(());
+    let source = Source::parse(uri, expected.is_some())?;
+    match standing(to, &source, expected.as_ref())? {
+        Standing::Absent => {}
+        Standing::Other => report(Progress::Replacing),
+        Standing::Complete => {
+            report(Progress::AlreadyComplete);
+            return Ok(());
+        }
     }
     let mut partial = Partial::open(to, source.shown())?;
     let resumed = !partial.is_empty();
-    complete(&source, &mut partial, policy, report).await?;
+    if let Err(error) = complete(&source, &mut partial, policy, report).await {
+        if partial.is_empty() {
+            partial.discard()?;
+        }
+        return Err(error);
+    }
     if resumed && partial.check(expected.as_ref()).is_err() {
         report(Progress::Retrying {
             cause: "what was there before is damaged".to_owned(),
@@ -89,20 +101,36 @@ pub async fn fetch(
         partial.discard()?;
         return Err(error);
     }
+    let num_bytes = partial.len();
     partial.finish(to)?;
+    record::write(to, source.shown(), num_bytes)?;
     report(Progress::Done);
     Ok(())
 }
 
-/// Whether `file` is there and, if a checksum is asked for, right.
-fn is_there(file: &Path, expected: Option<&Sha256Hex>) -> Result<bool, FetchError> {
-    match (std::fs::metadata(file), expected) {
-        (Err(error), _) if error.kind() == ErrorKind::NotFound => Ok(false),
-        (Err(error), _) => Err(FetchError::file(file, error)),
-        (Ok(metadata), _) if metadata.is_dir() => Err(FetchError::file(file, ErrorKind::IsADirectory.into())),
-        (Ok(_), None) => Ok(true),
-        (Ok(_), Some(expected)) => Ok(checksum::of_file(file)? == *expected),
-    }
+/// What is there under the file's name.
+enum Standing {
+    Absent,
+    /// The content that is wanted.
+    Complete,
+    /// Other content, or nobody knows.
+    Other,
+}
+
+fn standing(file: &Path, source: &Source, expected: Option<&Sha256Hex>) -> Result<Standing, FetchError> {
+    let metadata = match std::fs::metadata(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Standing::Absent),
+        Err(error) => return Err(FetchError::file(file, error)),
+        Ok(metadata) if metadata.is_dir() => {
+            return Err(FetchError::file(file, ErrorKind::IsADirectory.into()));
+        }
+        Ok(metadata) => metadata,
+    };
+    let complete = match expected {
+        None => record::proves(file, source.shown(), metadata.len()),
+        Some(expected) => checksum::of_file(file)? == *expected,
+    };
+    Ok(if complete { Standing::Complete } else { Standing::Other })
 }
 
 /// Repeats attempts until all bytes are there.

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 pub enum Progress {
     /// The file was there and right.
     AlreadyComplete,
+    /// A file was there that is not, or not known to be, the wanted one.
+    Replacing,
     /// Bytes are there.
     Received {
         /// Bytes of the file so far.
@@ -48,7 +50,7 @@ impl Printer {
         let text = describe(&self.name, progress);
         if !matches!(progress, Progress::Received { .. }) {
             let clear = if self.rewrites { "\r\x1b[K" } else { "" };
-            eprintln!("{clear}{text}");
+            show(&format!("{clear}{text}\n"));
             return;
         }
         let pause = if self.rewrites { Duration::from_millis(100) } else { Duration::from_secs(5) };
@@ -57,18 +59,25 @@ impl Printer {
         }
         self.printed = Some(Instant::now());
         if self.rewrites {
-            eprint!("\r\x1b[K{text}");
-            // Progress that cannot be shown is no reason to fail.
-            let _ = std::io::stderr().flush();
+            show(&format!("\r\x1b[K{text}"));
         } else {
-            eprintln!("{text}");
+            show(&format!("{text}\n"));
         }
     }
+}
+
+/// Progress that cannot be shown is no reason to fail.
+fn show(text: &str) {
+    let mut stderr = std::io::stderr();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
 fn describe(name: &str, progress: &Progress) -> String {
     match progress {
         Progress::AlreadyComplete => format!("{name}: already complete"),
+        Progress::Replacing => {
+            format!("{name}: what is there is not known to be this file, whole; it is brought anew")
+        }
         Progress::Received { num_bytes, total: Some(total) } => {
             let percent = num_bytes * 100 / (*total).max(1);
             format!("{name}: {percent} % of {}", megabytes(*total))

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, RANGE, RETRY_AFTER,
+    TRANSFER_ENCODING,
 };
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, StatusCode, Version};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, Response};
 
@@ -101,6 +102,9 @@ fn accept(source: &Source, partial: &mut Partial, response: &Response) -> Result
         }
         StatusCode::OK => {
             let total = response.content_length();
+            if total.is_none() && !ends_plainly(response) && !source.has_checksum() {
+                return Err(FetchError::NoLength { uri: source.shown().to_owned() }.into());
+            }
             partial.restart(strong_etag(response.headers()), total)?;
             Ok(total)
         }
@@ -133,6 +137,11 @@ fn accept(source: &Source, partial: &mut Partial, response: &Response) -> Result
             Err(FetchError::Refused { uri, remedy: remedy(response.status()), status }.into())
         }
     }
+}
+
+/// Whether the end of a body without a length differs from a broken connection.
+fn ends_plainly(response: &Response) -> bool {
+    response.version() >= Version::HTTP_2 || response.headers().contains_key(TRANSFER_ENCODING)
 }
 
 fn may_recover(status: StatusCode) -> bool {

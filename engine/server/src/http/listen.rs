@@ -24,34 +24,37 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a client may leave what was sent unread, or vanish without a word, before its connection is given up.
 #[cfg(target_os = "linux")]
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long open connections get to send what they hold once the server stops.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long open connections get once the server stops and no answer is under way.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after a failed accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why an address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}{}", remedy(.source))]
+#[error("cannot listen on {address}: {source}{}", remedy(.source, .flag))]
 pub struct ListenError {
     address: SocketAddr,
+    flag: &'static str,
     source: io::Error,
 }
 
-fn remedy(error: &io::Error) -> &'static str {
+fn remedy(error: &io::Error, flag: &str) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "; stop the process that uses the port, or choose another with --port",
-        io::ErrorKind::PermissionDenied => "; choose a port above 1023 with --port",
-        io::ErrorKind::AddrNotAvailable => "; give an address of this machine with --host",
-        _ => "",
+        io::ErrorKind::AddrInUse => {
+            format!("; stop the process that uses the port, or choose another with {flag}")
+        }
+        io::ErrorKind::PermissionDenied => format!("; choose a port above 1023 with {flag}"),
+        io::ErrorKind::AddrNotAvailable => "; give an address of this machine with --host".to_owned(),
+        _ => String::new(),
     }
 }
 
-/// Opens a listening socket.
+/// Opens a listening socket; `flag` is the one that changes its port.
 ///
 /// # Errors
 /// The address with the cause and what to do.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address).await.map_err(|source| ListenError { address, source })
+pub async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).await.map_err(|source| ListenError { address, flag, source })
 }
 
 /// Serves `router` until `stop`, then lets connections finish what they are sending.

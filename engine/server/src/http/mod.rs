@@ -34,6 +34,7 @@ use crate::{args::settings::ApiKeys, openai};
 pub fn router(server: &Arc<ServerState>, keys: &ApiKeys) -> Router {
     Router::new()
         .route("/v1/models", get(openai::models))
+        .route("/v1/models/{*name}", get(openai::model))
         .route("/v1/completions", post(openai::completions))
         .route("/v1/chat/completions", post(openai::chat_completions))
         .route("/livez", get(health::livez))

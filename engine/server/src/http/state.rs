@@ -3,14 +3,19 @@
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use axum::extract::Request;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
-use super::{ApiError, body::BodyBudget};
+use super::{
+    ApiError,
+    body::{Body, BodyBudget},
+};
 use crate::{
     args::ServeSettings,
     metrics::Metrics,
@@ -28,14 +33,16 @@ pub struct ServerState {
     pub(crate) created: u64,
     /// Every metric.
     pub metrics: Metrics,
-    pub(crate) bodies: BodyBudget,
+    bodies: BodyBudget,
     model: OnceLock<Arc<ServedModel>>,
     /// The pod is marked as draining: not ready, still serving.
     draining: AtomicBool,
     /// The process was told to end: nothing new is taken.
-    terminating: AtomicBool,
+    terminating: CancellationToken,
+    /// One for each choice that may be under way or wait.
     slots: Arc<Semaphore>,
     num_slots: usize,
+    num_in_flight: Arc<AtomicUsize>,
     preparing: Arc<Semaphore>,
     seeds: AtomicU64,
 }
@@ -43,13 +50,20 @@ pub struct ServerState {
 /// A request under way; dropped when its answer has been given out.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    _slot: OwnedSemaphorePermit,
+    slots: OwnedSemaphorePermit,
+    num_in_flight: Arc<AtomicUsize>,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.num_in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl ServerState {
     /// A server whose model is not loaded yet.
     pub fn new(settings: &ServeSettings) -> Self {
-        let num_slots = settings.scheduler.max_num_seqs as usize + settings.max_num_queued_reqs as usize;
+        let num_slots = settings.max_num_choices();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             served_names: settings.served_names.clone(),
@@ -59,9 +73,10 @@ impl ServerState {
             bodies: BodyBudget::default(),
             model: OnceLock::new(),
             draining: AtomicBool::new(false),
-            terminating: AtomicBool::new(false),
+            terminating: CancellationToken::new(),
             slots: Arc::new(Semaphore::new(num_slots)),
             num_slots,
+            num_in_flight: Arc::default(),
             preparing: Arc::new(Semaphore::new(threads)),
             seeds: AtomicU64::new(settings.seed),
         }
@@ -90,11 +105,11 @@ impl ServerState {
 
     /// The end of the process is near: nothing new is taken.
     pub fn terminate(&self) {
-        self.terminating.store(true, Ordering::Relaxed);
+        self.terminating.cancel();
     }
 
     pub(crate) fn is_terminating(&self) -> bool {
-        self.terminating.load(Ordering::Relaxed)
+        self.terminating.is_cancelled()
     }
 
     /// Whether new traffic should go elsewhere.
@@ -104,7 +119,7 @@ impl ServerState {
 
     /// Requests under way, from their admission to the end of their answer.
     pub fn num_in_flight(&self) -> usize {
-        self.num_slots - self.slots.available_permits()
+        self.num_in_flight.load(Ordering::Relaxed)
     }
 
     /// # Errors
@@ -135,13 +150,49 @@ impl ServerState {
             return Err(dead());
         }
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            return Err(self.full());
+        };
+        self.num_in_flight.fetch_add(1, Ordering::Relaxed);
+        let num_in_flight = Arc::clone(&self.num_in_flight);
+        Ok((InFlight { slots: slot, num_in_flight }, Arc::clone(model)))
+    }
+
+    /// Makes room for all choices of a request that was taken in, or for none.
+    ///
+    /// # Errors
+    /// 400 when there can never be so much room, 503 when there is not now.
+    pub(crate) fn admit_choices(&self, in_flight: &mut InFlight, num_choices: usize) -> Result<(), ApiError> {
+        if num_choices > self.num_slots {
             let message = format!(
-                "{} requests are in flight already; try again later, or add replicas",
+                "{num_choices} choices (prompts times n) are more than the {} that may run and wait here at once; \
+                 send several requests.",
                 self.num_slots
             );
-            return Err(ApiError::unavailable(message));
-        };
-        Ok((InFlight { _slot: slot }, Arc::clone(model)))
+            return Err(ApiError::invalid("n", message));
+        }
+        let missing = num_choices.saturating_sub(in_flight.slots.num_permits());
+        let missing = u32::try_from(missing).expect("the number of slots fits");
+        let more = Arc::clone(&self.slots).try_acquire_many_owned(missing).map_err(|_| self.full())?;
+        in_flight.slots.merge(more);
+        Ok(())
+    }
+
+    fn full(&self) -> ApiError {
+        let message =
+            format!("{} choices run or wait already; try again later, or add replicas", self.num_slots);
+        ApiError::unavailable(message)
+    }
+
+    /// Reads the body of a request that was taken in. Once the process is to end, what has not come is not waited for.
+    ///
+    /// # Errors
+    /// As [`BodyBudget::read`]; 503 when the process ends.
+    pub(crate) async fn read_body(&self, request: Request) -> Result<Body, ApiError> {
+        tokio::select! {
+            biased;
+            body = self.bodies.read(request) => body,
+            () = self.terminating.cancelled() => Err(ApiError::draining()),
+        }
     }
 
     /// Runs what may take long (parsing, templates, tokenising) on a thread for such work, a bounded number at once.

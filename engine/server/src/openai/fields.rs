@@ -27,14 +27,41 @@ impl<'a> Fields<'a> {
             .map_err(|error| ApiError::malformed(format!("the body is not a valid JSON object: {error}")))
     }
 
+    /// The fields of an object inside a request.
+    ///
+    /// # Errors
+    /// What is wrong with `raw`.
+    pub(super) fn within(raw: &'a RawValue) -> Result<Self, String> {
+        serde_json::from_str(raw.get()).map_err(|error| cause(&error))
+    }
+
     /// Reads the field `name`; `None` when it is absent or null.
     ///
     /// # Errors
     /// 400 with the field's name when its value has another type.
     pub(super) fn take<T: Deserialize<'a>>(&mut self, name: &'static str) -> Result<Option<T>, ApiError> {
+        self.read(name).map_err(|reason| ApiError::invalid(name, reason))
+    }
+
+    /// As [`Self::take`], for an object inside a request.
+    ///
+    /// # Errors
+    /// A sentence with the field's name.
+    pub(super) fn read<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, String> {
         let Some(raw) = self.0.remove(name) else { return Ok(None) };
-        serde_json::from_str(raw.get())
-            .map_err(|error| ApiError::invalid(name, format!("{name}: {}", cause(&error))))
+        serde_json::from_str(raw.get()).map_err(|error| format!("{name}: {}", cause(&error)))
+    }
+
+    /// Ends the reading of an object inside a request: what was not read must be null.
+    ///
+    /// # Errors
+    /// A sentence with the first such field's name.
+    pub(super) fn end(self) -> Result<(), String> {
+        let left = self.0.into_iter().filter(|(_, value)| value.get() != "null").map(|(name, _)| name).min();
+        left.map_or(Ok(()), |name| {
+            let shown: String = name.chars().take(64).collect();
+            Err(format!("`{shown}` is not supported; remove it"))
+        })
     }
 
     /// Ends the reading.
@@ -71,6 +98,10 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                     if fields.len() == MAX_FIELDS {
                         return Err(A::Error::custom(format!("more than {MAX_FIELDS} fields")));
                     }
+                    if fields.contains_key(&name) {
+                        let shown: String = name.chars().take(64).collect();
+                        return Err(A::Error::custom(format!("the field `{shown}` stands in it twice")));
+                    }
                     fields.insert(name, value);
                 }
                 Ok(Fields(fields))
@@ -96,6 +127,14 @@ mod tests {
         let mut fields = Fields::parse(br#"{"n": "three"}"#).unwrap();
         let error = fields.take::<u32>("n").unwrap_err();
         assert_eq!(message(&error), (r#"n: invalid type: string "three", expected u32"#.into(), "n".into()));
+    }
+
+    #[test]
+    fn a_field_that_stands_twice_is_refused() {
+        for body in [r#"{"n": 1, "n": 2}"#, r#"{"n": 1, "\u006e": 1}"#] {
+            let error = Fields::parse(body.as_bytes()).unwrap_err();
+            assert!(message(&error).0.contains("`n` stands in it twice"), "{body}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl TokenNames {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct CompletionLogprobs {
     text_offset: Vec<usize>,
-    token_logprobs: Vec<Option<f32>>,
+    token_logprobs: Vec<Option<f64>>,
     tokens: Vec<String>,
     top_logprobs: Vec<Option<Map<String, Value>>>,
 }
@@ -91,7 +91,7 @@ pub(super) struct ChatTokenLogprobs {
 #[derive(Clone, Debug, Serialize)]
 struct ChatTokenLogprob {
     token: String,
-    logprob: f32,
+    logprob: f64,
     bytes: Vec<u8>,
 }
 
@@ -106,6 +106,8 @@ impl ChatTokenLogprobs {
     }
 }
 
-fn floored(token: &TokenLogprob) -> f32 {
-    token.logprob.max(FLOOR)
+/// The number with the digits that tell it from other `f32`s, so that it reads the same in every answer.
+fn floored(token: &TokenLogprob) -> f64 {
+    let logprob = token.logprob.max(FLOOR);
+    logprob.to_string().parse().unwrap_or_else(|_| logprob.into())
 }

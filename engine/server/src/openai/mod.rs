@@ -19,4 +19,4 @@ mod usage;
 pub(crate) use chat::chat_completions;
 pub(crate) use completion::completions;
 pub use defaults::{DefaultsError, GenerationDefaults};
-pub(crate) use models::models;
+pub(crate) use models::{model, models};

@@ -36,7 +36,7 @@ pub(super) struct Asker {
     pub(super) arrival: Instant,
 }
 
-/// Submits every prompt. If one is refused, those before it are cancelled.
+/// Submits all prompts, or none.
 ///
 /// # Errors
 /// The engine's refusal.
@@ -44,30 +44,30 @@ pub(super) fn submit(
     server: &ServerState,
     model: &ServedModel,
     asker: &Asker,
+    in_flight: &mut InFlight,
     wanted: Wanted<'_>,
 ) -> Result<Vec<Choice>, ApiError> {
+    server.admit_choices(in_flight, wanted.prompts.len() * wanted.sampling.n as usize)?;
     let style = Arc::new(wanted.style);
     let eos_token_ids = wanted.sampling.eos_token_ids(&model.text.tokenizer);
-    let mut choices = Vec::new();
-    for (prompt, &max_tokens) in wanted.prompts.iter().zip(wanted.max_tokens) {
-        let sampling = SamplingParams {
+    let of_prompt = |(prompt, &max_tokens): (&PreparedPrompt, &u32)| GenerateRequest {
+        request_id: asker.id.0.clone(),
+        prompt: Arc::clone(&prompt.token_ids),
+        n: wanted.sampling.n,
+        sampling: SamplingParams {
             logprobs: wanted.logprobs,
             prompt_logprobs: wanted.prompt_logprobs,
             ..wanted.sampling.params(max_tokens, eos_token_ids, server.next_seed())
-        };
-        let streams = model.engine.submit(GenerateRequest {
-            request_id: asker.id.0.clone(),
-            prompt: Arc::clone(&prompt.token_ids),
-            n: wanted.sampling.n,
-            sampling,
-        })?;
-        for events in streams {
-            let clock = ChoiceClock::new(Arc::clone(&server.metrics.requests), asker.arrival);
-            let index = u32::try_from(choices.len()).expect("prompts and n are bounded");
-            choices.push(Choice::new(index, events, &style, clock));
-        }
-    }
-    Ok(choices)
+        },
+    };
+    let requests: Vec<GenerateRequest> =
+        wanted.prompts.iter().zip(wanted.max_tokens).map(of_prompt).collect();
+    let streams = model.engine.submit_all(&requests)?;
+    let choice = |(index, events)| {
+        let clock = ChoiceClock::new(Arc::clone(&server.metrics.requests), asker.arrival);
+        Choice::new(index, events, &style, clock)
+    };
+    Ok((0..).zip(streams).map(choice).collect())
 }
 
 /// All pieces of all choices as they come. Ends with the first error, which cancels the other choices; `in_flight` is

@@ -1,6 +1,7 @@
 //! Token counts, and when a stream tells them.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::fields::Fields;
 use crate::http::ApiError;
@@ -35,28 +36,27 @@ pub(super) struct Streaming {
     pub(super) continuous_usage: bool,
 }
 
-#[derive(Deserialize)]
-struct StreamOptions {
-    #[serde(default)]
-    include_usage: Option<bool>,
-    #[serde(default)]
-    continuous_usage_stats: Option<bool>,
-}
-
 impl Streaming {
     /// # Errors
     /// 400 for options of a stream that was not asked for.
     pub(super) fn take(fields: &mut Fields<'_>) -> Result<Self, ApiError> {
         let on = fields.take("stream")?.unwrap_or(false);
-        let Some(options) = fields.take::<StreamOptions>("stream_options")? else {
+        let Some(options) = fields.take::<&RawValue>("stream_options")? else {
             return Ok(Self { on, ..Self::default() });
         };
         if !on {
             let message = "Stream options can only be defined when `stream=True`.";
             return Err(ApiError::invalid("stream_options", message));
         }
-        let include_usage = options.include_usage.unwrap_or(false);
-        let continuous_usage = include_usage && options.continuous_usage_stats.unwrap_or(false);
-        Ok(Self { on, include_usage, continuous_usage })
+        Self::of(options)
+            .map_err(|reason| ApiError::invalid("stream_options", format!("stream_options: {reason}")))
+    }
+
+    fn of(options: &RawValue) -> Result<Self, String> {
+        let mut options = Fields::within(options)?;
+        let include_usage = options.read("include_usage")?.unwrap_or(false);
+        let continuous: Option<bool> = options.read("continuous_usage_stats")?;
+        options.end()?;
+        Ok(Self { on: true, include_usage, continuous_usage: include_usage && continuous.unwrap_or(false) })
     }
 }

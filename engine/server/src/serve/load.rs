@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use regatta_core::runner::ModelRunner;
+use regatta_runner::backend::cpu::CpuError;
+use regatta_runner::formats::FormatError;
 use regatta_runner::load::{KvMemory, LoadError, LoadOptions, LoadedModel};
 
 use super::capacity::Capacity;
@@ -36,12 +38,32 @@ pub enum StartError {
     /// `generation_config.json`.
     #[error(transparent)]
     Defaults(#[from] DefaultsError),
-    /// No thread for the engine, or no file for its record.
-    #[error("cannot start the engine: {0}")]
+    /// No thread for the engine.
+    #[error("cannot start the engine thread: {0}")]
     Thread(std::io::Error),
     /// A defect.
     #[error("loading the model failed unexpectedly: {0}")]
     Panicked(String),
+}
+
+impl StartError {
+    /// Whether another start with the same settings would end the same way.
+    pub(super) fn is_permanent(&self) -> bool {
+        match self {
+            Self::Checksum(error) => matches!(error, FetchError::Checksum { .. }),
+            Self::Load(LoadError::Backend(_) | LoadError::Cpu(CpuError::Threads { .. })) => false,
+            Self::Load(LoadError::Format(error)) | Self::Text(TextError::Format(error)) => !may_pass(error),
+            Self::Folder(_) | Self::Load(_) | Self::Text(_) | Self::Defaults(_) => true,
+            Self::Thread(_) | Self::Panicked(_) => false,
+        }
+    }
+}
+
+/// A file that is not there, or not ours to read, stays so until somebody acts.
+fn may_pass(error: &FormatError) -> bool {
+    use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    let FormatError::Io { source, .. } = error else { return false };
+    !matches!(source.kind(), NotFound | PermissionDenied | IsADirectory | NotADirectory)
 }
 
 /// A running engine.
@@ -101,8 +123,9 @@ fn start(
     max_model_len: u32,
 ) -> std::io::Result<(crate::engine::EngineHandle, EngineThread)> {
     let scheduler = settings.scheduler.config(max_model_len);
-    let record_schedule = settings.record_schedule.clone();
-    Engine::spawn(runner, EngineConfig { scheduler, record_schedule, ..EngineConfig::default() })
+    let max_queued_requests = settings.max_num_choices();
+    let max_queued_tokens = settings.max_num_queued_tokens as usize;
+    Engine::spawn(runner, EngineConfig { scheduler, max_queued_requests, max_queued_tokens })
 }
 
 fn options(settings: &ServeSettings) -> LoadOptions {

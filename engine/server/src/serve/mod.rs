@@ -24,6 +24,9 @@ use crate::{
 /// How often the engine thread is looked after.
 const WATCH_PERIOD: Duration = Duration::from_millis(250);
 
+/// Exit code when another start would end the same way; clap's own for a command line that it refuses.
+pub const REFUSED_EXIT_CODE: u8 = 2;
+
 /// Why serving ended, other than by a signal and in peace.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -53,6 +56,17 @@ pub enum ServeError {
         /// Requests that lost their answer.
         num_in_flight: usize,
     },
+}
+
+impl ServeError {
+    /// Whether another start with the same settings would end the same way.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Accelerator(_) => true,
+            Self::Start(error) => error.is_permanent(),
+            Self::Listen(_) | Self::EngineEnded | Self::System { .. } | Self::Forced { .. } => false,
+        }
+    }
 }
 
 /// Serves until a signal says to stop.
@@ -115,10 +129,10 @@ impl Background {
     async fn start(settings: &ServeSettings, server: &Arc<ServerState>) -> Result<Self, ServeError> {
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
-        let listener = http::bind(settings.address).await?;
+        let listener = http::bind(settings.address, "--port").await?;
         let address = listener.local_addr().unwrap_or(settings.address);
         if let Some(internal_address) = settings.internal_address {
-            let internal = http::bind(internal_address).await?;
+            let internal = http::bind(internal_address, "--internal-port").await?;
             tasks.spawn(http::serve(internal, http::internal_router(server), stop.clone()));
         }
         tasks.spawn(http::serve(listener, http::router(server, &settings.api_keys), stop.clone()));

@@ -130,8 +130,8 @@ impl TestServer {
         let state = Arc::new(ServerState::new(&settings));
         let stop = CancellationToken::new();
         let free_port = "127.0.0.1:0".parse().unwrap();
-        let listener = http::bind(free_port).await.unwrap();
-        let internal = http::bind(free_port).await.unwrap();
+        let listener = http::bind(free_port, "--port").await.unwrap();
+        let internal = http::bind(free_port, "--port").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let internal_url = format!("http://{}", internal.local_addr().unwrap());
         tokio::spawn(http::serve(listener, http::router(&state, &settings.api_keys), stop.clone()));

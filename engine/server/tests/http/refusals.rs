@@ -38,6 +38,12 @@ async fn what_cannot_be_honoured_is_a_400_that_names_the_field() {
         (COMPLETIONS, json!({"prompt": "a", "best_of": 2}), "best_of"),
         (COMPLETIONS, json!({"prompt": "a", "stream_options": {"include_usage": true}}), "stream_options"),
         (COMPLETIONS, json!({"prompt": "a", "no_such_field": 1}), "no_such_field"),
+        (
+            COMPLETIONS,
+            json!({"prompt": "a", "stream": true, "stream_options": {"include_usage": true, "usage": 1}}),
+            "stream_options",
+        ),
+        (CHAT, json!({"messages": [{"role": "user", "content": "a", "weight": 1}]}), "messages"),
         (CHAT, json!({"messages": []}), "messages"),
         (CHAT, json!({}), "messages"),
         (CHAT, json!({"messages": [{"role": "user", "content": ""}]}), "prompt"),
@@ -46,7 +52,7 @@ async fn what_cannot_be_honoured_is_a_400_that_names_the_field() {
         (
             CHAT,
             json!({"messages": [{"role": "user", "content": "a"}], "max_completion_tokens": 0}),
-            "max_tokens",
+            "max_completion_tokens",
         ),
         (
             CHAT,
@@ -77,7 +83,8 @@ async fn what_is_no_json_object_is_a_400() {
     let server = TestServer::start().await;
     let url = format!("{}{COMPLETIONS}", server.url);
     let deep = format!("{{\"prompt\": {}", "[".repeat(200_000));
-    for body in ["", "{", "[]", "null", "{\"prompt\": \"\\ud800\"}", &deep] {
+    let twice = r#"{"prompt": "a", "prompt": "b"}"#;
+    for body in ["", "{", "[]", "null", "{\"prompt\": \"\\ud800\"}", twice, &deep] {
         let request =
             server.client.post(&url).header("content-type", "application/json").body(body.to_owned());
         let response = request.send().await.unwrap();
@@ -158,4 +165,27 @@ async fn a_refusal_reaches_a_client_that_is_still_sending() {
     assert_eq!(request().send().await.unwrap().status().as_u16(), 401);
     server.state.terminate();
     assert_eq!(request().bearer_auth("k").send().await.unwrap().status().as_u16(), 503);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn room_is_counted_in_choices_and_given_to_all_of_a_request_or_none() {
+    let server = TestServer::start_with(&["--max-num-seqs", "1", "--max-num-queued-reqs", "3"]).await;
+    server.gate.close();
+    let request = |prompts: usize| json!({"model": "m", "prompt": vec!["hello"; prompts]});
+    let three = server.post(COMPLETIONS, request(3));
+    let others = async {
+        server.wait_for(|page| page["waiting"] == 3).await;
+        let two = server.post(COMPLETIONS, request(2)).await;
+        let one = server.post(COMPLETIONS, request(1));
+        let open = async {
+            server.wait_for(|page| page["in_flight"] == 2).await;
+            server.gate.open();
+        };
+        (two, tokio::join!(one, open).0)
+    };
+    let (three, (two, one)) = tokio::join!(three, others);
+    assert_eq!((three.0, two.0, one.0), (200, 503, 200), "two more do not fit, one more does");
+    let (status, kind, field) = refusal(&server, COMPLETIONS, request(5)).await;
+    assert_eq!((status, kind.as_str(), field.as_str()), (400, "BadRequestError", "n"), "five never fit");
+    server.ask(COMPLETIONS, request(4)).await;
 }

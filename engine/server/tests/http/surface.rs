@@ -17,6 +17,17 @@ async fn the_model_list_has_every_served_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn each_served_name_has_an_entry_of_its_own() {
+    let server = TestServer::start_with(&["--served-model-name", "org/m"]).await;
+    let (status, text) = server.get("/v1/models/org/m").await;
+    let list: serde_json::Value = serde_json::from_str(&server.get("/v1/models").await.1).unwrap();
+    let card: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &card["id"]), (200, &json!("org/m")));
+    assert!(list["data"].as_array().unwrap().contains(&card));
+    assert_eq!(server.get("/v1/models/other").await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_answer_names_its_request() {
     let server = TestServer::start().await;
     let request =

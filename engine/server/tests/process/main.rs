@@ -1,5 +1,6 @@
 //! The program as a process: what it refuses at start, how it drains, and how it ends.
 
+mod answers;
 mod engine;
 mod refusals;
 mod signals;

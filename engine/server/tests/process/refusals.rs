@@ -1,4 +1,4 @@
-use std::net::TcpListener;
+use std::{net::TcpListener, process::Command};
 
 use crate::engine::serve;
 
@@ -22,7 +22,30 @@ fn a_port_in_use_is_named() {
     let port = taken.local_addr().unwrap().port().to_string();
     let text = refusal(&["--internal-port", &port], &[]);
     assert!(text.contains(&format!("cannot listen on 127.0.0.1:{port}")), "{text}");
-    assert!(text.contains("stop the process that uses the port, or choose another"), "{text}");
+    assert!(
+        text.contains("stop the process that uses the port, or choose another with --internal-port"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_another_start_cannot_mend_ends_with_a_code_of_its_own() {
+    let code = |flags: &[&str]| serve(flags).output().unwrap().status.code();
+    assert_eq!(code(&["--block-size", "3"]), Some(2));
+    assert_eq!(code(&["--max-model-len", "1m"]), Some(2));
+    let mut missing = Command::new(env!("CARGO_BIN_EXE_regatta-engine"));
+    missing.args(["serve", "/no/model.gguf", "--host", "127.0.0.1", "--port", "0"]);
+    assert_eq!(missing.output().unwrap().status.code(), Some(2));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    assert_eq!(code(&["--internal-port", &port]), Some(1));
+}
+
+#[test]
+fn a_log_filter_that_is_none_is_said() {
+    let text = refusal(&["--max-model-len", "1m"], &[("REGATTA_LOG", "inof")]);
+    assert!(text.contains("WARN") && text.contains("REGATTA_LOG: `inof` is no level"), "{text}");
+    assert!(text.contains("ERROR"), "the log goes on: {text}");
 }
 
 #[test]

@@ -1,6 +1,10 @@
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::engine::Engine;
 
@@ -31,6 +35,25 @@ async fn what_is_left_at_the_deadline_is_aborted_with_a_whole_stream() {
     let stream = engine.begin_long_stream(128).await;
     engine.signal("TERM");
     assert!(finish_reasons(&stream.text().await.unwrap()).contains("abort"));
+    assert_eq!(engine.wait_for_end().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_body_that_is_half_sent_delays_no_end() {
+    let room_for_one = ["--max-num-seqs", "1", "--max-num-queued-reqs", "0"];
+    let engine = Engine::start(&[&["--shutdown-timeout", "600"], &room_for_one[..]].concat());
+    let mut half = TcpStream::connect(engine.url.strip_prefix("http://").unwrap()).await.unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: e\r\ncontent-type: application/json\r\n\
+                content-length: 100\r\n\r\n{";
+    half.write_all(head.as_bytes()).await.unwrap();
+    // Once others are turned away, this one is being read.
+    let other =
+        || engine.client.post(format!("{}/v1/completions", engine.url)).json(&json!({"prompt": [7]})).send();
+    while other().await.unwrap().status().as_u16() != 503 {}
+    engine.signal("TERM");
+    let mut answer = String::new();
+    half.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("x-regatta-draining: true"), "{answer}");
     assert_eq!(engine.wait_for_end().await.code(), Some(0));
 }
 

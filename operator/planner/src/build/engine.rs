@@ -13,15 +13,13 @@ use crate::{
     ValidatedService,
     contract::{
         ACCELERATOR_ENV, ENGINE_CONTAINER, HTTP_PORT, HTTP_PORT_NAME, INTERNAL_PORT, INTERNAL_PORT_NAME,
-        LIVEZ_PATH, POD_INFO_DIR, READYZ_PATH,
+        LIVENESS_FAILURES, LIVENESS_PERIOD_SECONDS, LIVEZ_PATH, POD_INFO_DIR, PROBE_TIMEOUT_SECONDS,
+        READINESS_FAILURES, READINESS_PERIOD_SECONDS, READYZ_PATH, STARTUP_PERIOD_SECONDS,
     },
     validate::ModelSource,
 };
 
-/// A busy engine may answer late; a shorter timeout takes busy replicas out when they are needed most.
-const PROBE_TIMEOUT_SECONDS: i32 = 5;
 /// An hour for a model to load from slow storage.
-const STARTUP_PERIOD_SECONDS: i32 = 1;
 const STARTUP_FAILURES: i32 = 3600;
 
 pub(super) fn container(service: &ValidatedService, image: &str, mounts: Vec<VolumeMount>) -> Container {
@@ -38,13 +36,13 @@ pub(super) fn container(service: &ValidatedService, image: &str, mounts: Vec<Vol
             ..probe(READYZ_PATH)
         }),
         readiness_probe: Some(Probe {
-            period_seconds: Some(2),
-            failure_threshold: Some(3),
+            period_seconds: Some(READINESS_PERIOD_SECONDS),
+            failure_threshold: Some(READINESS_FAILURES),
             ..probe(READYZ_PATH)
         }),
         liveness_probe: Some(Probe {
-            period_seconds: Some(10),
-            failure_threshold: Some(6),
+            period_seconds: Some(LIVENESS_PERIOD_SECONDS),
+            failure_threshold: Some(LIVENESS_FAILURES),
             ..probe(LIVEZ_PATH)
         }),
         ..container_base(image)

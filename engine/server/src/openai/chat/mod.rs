@@ -26,17 +26,17 @@ pub(crate) async fn chat_completions(
     request: Request,
 ) -> Result<Response, ApiError> {
     let asker = Asker { id, arrival: Instant::now() };
-    let (in_flight, model) = match server.admit() {
+    let (mut in_flight, model) = match server.admit() {
         Ok(admitted) => admitted,
         Err(error) => return Err(refuse(request, error).await),
     };
-    let body = server.bodies.read(request).await?;
+    let body = server.read_body(request).await?;
     let prepare = {
         let (server, model) = (Arc::clone(&server), Arc::clone(&model));
         move || ChatRequest::prepare(&body.bytes, &server, &model)
     };
     let request = server.off_thread(prepare).await?;
-    let choices = submit(&server, &model, &asker, request.wanted(&model))?;
+    let choices = submit(&server, &model, &asker, &mut in_flight, request.wanted(&model))?;
     let object = if request.streaming.on { "chat.completion.chunk" } else { "chat.completion" };
     let head = Head::new(format!("chatcmpl-{}", asker.id.0), object, &request.model);
     let usage = Usage::of_prompts(request.prompt.token_ids.len());

@@ -36,9 +36,11 @@ impl ChatRequest {
         let streaming = Streaming::take(&mut fields)?;
         let logprobs = logprobs(&mut fields, server)?;
         // The newer name wins, as in vLLM.
-        let asked = fields.take("max_completion_tokens")?.or(sampling.max_tokens);
+        let newer = fields.take("max_completion_tokens")?;
+        let asked = newer.or(sampling.max_tokens);
         if asked == Some(0) {
-            return Err(ApiError::invalid("max_tokens", "max_tokens must be at least 1, got 0."));
+            let field = if newer.is_some() { "max_completion_tokens" } else { "max_tokens" };
+            return Err(ApiError::invalid(field, format!("{field} must be at least 1, got 0.")));
         }
         let return_tokens_as_token_ids = fields.take("return_tokens_as_token_ids")?.unwrap_or(false);
         let return_token_ids = fields.take("return_token_ids")?.unwrap_or(false);

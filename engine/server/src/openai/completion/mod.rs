@@ -25,17 +25,17 @@ pub(crate) async fn completions(
     request: Request,
 ) -> Result<Response, ApiError> {
     let asker = Asker { id, arrival: Instant::now() };
-    let (in_flight, model) = match server.admit() {
+    let (mut in_flight, model) = match server.admit() {
         Ok(admitted) => admitted,
         Err(error) => return Err(refuse(request, error).await),
     };
-    let body = server.bodies.read(request).await?;
+    let body = server.read_body(request).await?;
     let prepare = {
         let (server, model) = (Arc::clone(&server), Arc::clone(&model));
         move || CompletionRequest::prepare(&body.bytes, &server, &model)
     };
     let request = server.off_thread(prepare).await?;
-    let choices = submit(&server, &model, &asker, request.wanted(&model))?;
+    let choices = submit(&server, &model, &asker, &mut in_flight, request.wanted(&model))?;
     let head = Head::new(format!("cmpl-{}", asker.id.0), "text_completion", &request.model);
     let usage = Usage::of_prompts(request.prompts.iter().map(|prompt| prompt.token_ids.len()).sum());
     let streaming = request.streaming;

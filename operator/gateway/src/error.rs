@@ -23,6 +23,8 @@ pub(crate) enum ApiError {
     SlowBody { seconds: u64 },
     #[error("the gateway has as many requests in work as it may; try again in a moment")]
     Overloaded,
+    #[error("the gateway is shutting down; send the request again")]
+    ShuttingDown,
     #[error("the model '{name}' cannot be reached: {reason}")]
     Unroutable { name: String, reason: String, retry_after: u32 },
     #[error("no replica of '{name}' took the request: {reason}")]
@@ -61,7 +63,9 @@ impl ApiError {
             Self::UnknownModel { .. } | Self::UnknownPath { .. } => StatusCode::NOT_FOUND,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowBody { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::Overloaded | Self::Unroutable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded | Self::ShuttingDown | Self::Unroutable { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Upstream { .. } => StatusCode::BAD_GATEWAY,
             Self::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
@@ -79,7 +83,7 @@ impl ApiError {
     fn retry_after(&self) -> Option<u32> {
         match self {
             Self::Unroutable { retry_after, .. } => Some(*retry_after),
-            Self::Overloaded | Self::Upstream { .. } => Some(1),
+            Self::Overloaded | Self::ShuttingDown | Self::Upstream { .. } => Some(1),
             _ => None,
         }
     }

@@ -27,7 +27,11 @@ const MAX_RESETS: usize = 2;
 pub(crate) async fn handle(State(gateway): State<Gateway>, request: Request<Body>) -> Response<Body> {
     let id = headers::request_id(request.headers());
     let mut observed = Observed::new(gateway.clone());
-    let mut response = match forward(&gateway, request, &id, &mut observed).await {
+    let outcome = tokio::select! {
+        outcome = forward(&gateway, request, &id, &mut observed) => outcome,
+        () = gateway.0.cutting.cancelled() => Err(shutting_down(&gateway)),
+    };
+    let mut response = match outcome {
         Ok(Answer { response, in_flight, slot }) => {
             observed.answered(response.status());
             let (mut parts, incoming) = response.into_parts();
@@ -79,6 +83,11 @@ async fn forward(
     };
     let (response, in_flight) = attempts(gateway, &name, &outgoing).await?;
     Ok(Answer { response, in_flight, slot })
+}
+
+fn shutting_down(gateway: &Gateway) -> ApiError {
+    gateway.0.metrics.lost(Cause::Shutdown);
+    ApiError::ShuttingDown
 }
 
 fn overloaded(gateway: &Gateway) -> ApiError {

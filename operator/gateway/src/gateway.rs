@@ -6,6 +6,7 @@ use std::sync::{
 use arc_swap::ArcSwap;
 use axum::{Router, routing::get};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::{Limits, Table, body, forward, metrics::Metrics, models, retry::RetryBudget, upstream::Upstream};
 
@@ -27,8 +28,8 @@ pub(crate) struct Shared {
     pub turn: AtomicUsize,
     pub synced: AtomicBool,
     pub stopping: AtomicBool,
-    /// Connections are being cut: answers that end now are lost.
-    pub cutting: AtomicBool,
+    /// Cancelled when what is still under way must end: answers from then on are lost.
+    pub cutting: CancellationToken,
 }
 
 impl Gateway {
@@ -44,7 +45,7 @@ impl Gateway {
             turn: AtomicUsize::new(0),
             synced: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            cutting: AtomicBool::new(false),
+            cutting: CancellationToken::new(),
             limits,
         }))
     }

@@ -2,7 +2,6 @@
 
 use std::{
     pin::Pin,
-    sync::atomic::Ordering,
     task::{Context, Poll, ready},
     time::Instant,
 };
@@ -15,6 +14,7 @@ use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Sleep, sleep},
 };
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::{
     Gateway, InFlight,
@@ -79,6 +79,8 @@ pub(crate) struct Relay {
     /// Runs while the engine owes a frame; a client that reads slowly is not the engine's fault.
     silence: Pin<Box<Sleep>>,
     waiting: bool,
+    /// Resolves when the gateway can wait no longer.
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
     started: bool,
     events: Option<Boundary>,
     _held: (InFlight, OwnedSemaphorePermit),
@@ -94,11 +96,13 @@ impl Relay {
         let is_events =
             headers.get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"text/event-stream"));
         let silence = Box::pin(sleep(observed.gateway.0.limits.idle_timeout));
+        let cut = Box::pin(observed.gateway.0.cutting.clone().cancelled_owned());
         Self {
             upstream: Some(upstream),
             observed,
             silence,
             waiting: false,
+            cut,
             started: false,
             events: is_events.then(Boundary::default),
             _held: held,
@@ -117,14 +121,19 @@ impl Relay {
         }
     }
 
+    fn is_between_events(&self) -> bool {
+        self.events.as_ref().is_some_and(Boundary::is_between)
+    }
+
     /// Between two events the client can still be told; inside one only a broken connection is unambiguous.
     fn fail(&mut self, cause: Cause, reason: &str) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         self.upstream = None;
         self.observed.gateway.0.metrics.lost(cause);
-        let message = format!("the replica that was answering failed: {reason}");
-        match &self.events {
-            Some(events) if events.is_between() => Poll::Ready(Some(Ok(Frame::data(last_events(&message))))),
-            _ => Poll::Ready(Some(Err(RelayError(message)))),
+        let message = format!("the answer ends early: {reason}");
+        if self.is_between_events() {
+            Poll::Ready(Some(Ok(Frame::data(last_events(&message)))))
+        } else {
+            Poll::Ready(Some(Err(RelayError(message))))
         }
     }
 }
@@ -147,13 +156,18 @@ impl Body for Relay {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        if self.upstream.is_some() && self.is_between_events() && self.cut.as_mut().poll(cx).is_ready() {
+            return self.fail(Cause::Shutdown, "the gateway is shutting down");
+        }
         let Some(upstream) = &mut self.upstream else { return Poll::Ready(None) };
         match Pin::new(upstream).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.pass(&frame);
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(error))) => self.fail(Cause::Stream, &error.to_string()),
+            Poll::Ready(Some(Err(error))) => {
+                self.fail(Cause::Stream, &format!("the replica that was answering failed ({error})"))
+            }
             Poll::Ready(None) => {
                 self.upstream = None;
                 Poll::Ready(None)
@@ -165,7 +179,7 @@ impl Body for Relay {
                     self.silence.as_mut().reset(tokio::time::Instant::now() + limit);
                 }
                 ready!(self.silence.as_mut().poll(cx));
-                self.fail(Cause::Idle, "it fell silent")
+                self.fail(Cause::Idle, "the replica that was answering fell silent")
             }
         }
     }
@@ -182,7 +196,7 @@ impl Body for Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         let unfinished = self.upstream.as_ref().is_some_and(|u| !u.is_end_stream());
-        if unfinished && self.observed.gateway.0.cutting.load(Ordering::Acquire) {
+        if unfinished && self.observed.gateway.0.cutting.is_cancelled() {
             self.observed.gateway.0.metrics.lost(Cause::Shutdown);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    pin::pin,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -24,9 +25,11 @@ use crate::{Gateway, Limits, stall::Stalling};
 
 const MAX_STREAMS: u32 = 256;
 const PING: Duration = Duration::from_secs(30);
+/// For the last words of answers that did not end in time.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves clients on `listener` until `shutdown`; then goes on for `linger`, since others still send requests here,
-/// stops accepting, and gives answers under way up to `drain` to end.
+/// stops accepting, and gives answers under way up to `drain` to end. What is left then ends with an error.
 pub async fn serve(
     gateway: Gateway,
     listener: TcpListener,
@@ -48,9 +51,11 @@ pub async fn serve(
     }
     drop(listener);
     tasks.close();
-    if timeout(drain, graceful.shutdown()).await.is_err() {
-        warn!(connections = tasks.len(), "cutting connections that did not end in time");
-        gateway.0.cutting.store(true, Ordering::Release);
+    let mut ended = pin!(graceful.shutdown());
+    if timeout(drain, &mut ended).await.is_err() {
+        warn!(connections = tasks.len(), "ending answers that did not end in time");
+        gateway.0.cutting.cancel();
+        let _ = timeout(LAST_WORDS, &mut ended).await;
     }
     cut.cancel();
     tasks.wait().await;

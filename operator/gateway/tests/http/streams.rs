@@ -2,12 +2,15 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use crate::support::{Behaviour, ask, engine, eventually, front, held, piece, whole};
+use crate::support::{Behaviour, ask, engine, eventually, front, front_with, held, piece, whole};
 use bytes::Bytes;
 use futures::future::join_all;
 use http::StatusCode;
 use regatta_gateway::Limits;
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_streams_arrive_whole_and_are_shared_by_all_engines() {
@@ -215,5 +218,40 @@ async fn shutdown_lets_streams_end_and_takes_no_new_client() {
     sender.send(Bytes::from("data: 1\n\n")).await.expect("open");
     drop(sender);
     assert_eq!(whole(answer).await.2, "data: 0\n\ndata: 1\n\n");
+    front.server.await.expect("ended");
+}
+
+#[tokio::test]
+async fn an_answer_that_outlasts_the_drain_ends_with_an_error_event() {
+    let (sender, behaviour) = held();
+    let engine = engine(behaviour).await;
+    let front = front_with(&[engine.address], Limits::default(), Duration::ZERO).await;
+    sender.send(Bytes::from("data: 0\n\n")).await.expect("open");
+    let mut body = front.post(&ask()).await.into_body();
+    piece(&mut body).await.expect("open").expect("data");
+    front.shutdown.cancel();
+    let last = piece(&mut body).await.expect("open").expect("an event");
+    let text = String::from_utf8_lossy(&last);
+    assert!(text.contains("shutting down") && text.ends_with("data: [DONE]\n\n"), "{text}");
+    assert!(piece(&mut body).await.is_none());
+    front.server.await.expect("ended");
+    let lost = r#"regatta_gateway_lost_requests_total{cause="Shutdown"}"#;
+    assert_eq!(front.gateway.metrics().lines().find_map(|l| l.strip_prefix(lost)), Some(" 1"));
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_answered_when_the_drain_is_over_gets_an_error() {
+    let engine = engine(Behaviour::Events(1)).await;
+    let limits = Limits { max_requests: 1, ..Limits::default() };
+    let front = front_with(&[engine.address], limits, Duration::ZERO).await;
+    let mut half = tokio::net::TcpStream::connect(front.address).await.expect("connected");
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{";
+    half.write_all(head.as_bytes()).await.expect("sent");
+    // There is room for one request: once others are turned away, this one is being read.
+    while whole(front.post(&ask()).await).await.0 != StatusCode::SERVICE_UNAVAILABLE {}
+    front.shutdown.cancel();
+    let mut answer = String::new();
+    half.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("shutting down"), "{answer}");
     front.server.await.expect("ended");
 }

@@ -125,11 +125,14 @@ pub(crate) struct Front {
 }
 
 pub(crate) async fn front(engines: &[SocketAddr], limits: Limits) -> Front {
+    front_with(engines, limits, Duration::from_secs(5)).await
+}
+
+pub(crate) async fn front_with(engines: &[SocketAddr], limits: Limits, drain: Duration) -> Front {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let gateway = Gateway::new(limits);
     let shutdown = CancellationToken::new();
-    let drain = Duration::from_secs(5);
     let server = tokio::spawn(serve(gateway.clone(), listener, Duration::ZERO, drain, shutdown.clone()));
     let front = Front {
         gateway,

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use regatta_planner::{ValidatedService, build, contract::ENGINE_BINARY};
+use regatta_planner::{build, contract::ENGINE_BINARY};
+
+use super::resolve::Run;
 
 /// The engine that the user named, else the one beside this program, else the one on PATH.
 ///
@@ -35,16 +37,16 @@ pub(crate) struct Ports {
     pub internal: u16,
 }
 
-/// The arguments that a pod would get, with this machine's path, address and ports. There is no pod to read
+/// The arguments that a pod would get, with this machine's path, address, ports and memory. There is no pod to read
 /// annotations from.
-pub(crate) fn arguments(service: &ValidatedService, model: &Path, ports: Ports) -> Vec<String> {
-    let rendered = build::engine_args(service);
+pub(crate) fn arguments(run: &Run, ports: Ports) -> Vec<String> {
+    let rendered = build::engine_args(&run.service);
     let mut local = Vec::with_capacity(rendered.len());
     let mut items = rendered.into_iter().enumerate();
     while let Some((i, item)) = items.next() {
         let replaced = match (i, item.as_str()) {
             (1, _) => {
-                local.push(model.display().to_string());
+                local.push(run.model.display().to_string());
                 continue;
             }
             (_, "--host") => Some("127.0.0.1".to_owned()),
@@ -62,28 +64,22 @@ pub(crate) fn arguments(service: &ValidatedService, model: &Path, ports: Ports) 
             local.push(value);
         }
     }
+    if let Some(share) = run.kv_share {
+        local.extend(["--gpu-memory-utilization".to_owned(), share.to_string()]);
+    }
     local
 }
 
 #[cfg(test)]
 mod tests {
-    use regatta_crds::{LLMService, LLMServiceSpec, ModelSpec};
-    use regatta_planner::{Place, validate};
-
     use super::*;
-
-    fn service() -> ValidatedService {
-        let model = ModelSpec { uri: "pvc://models/m.gguf".into(), sha256: None, served_names: None };
-        let spec: LLMServiceSpec = serde_json::from_value(serde_json::json!({
-            "model": model, "engine": {"args": [{"name": "max-model-len", "values": ["512"]}]},
-        }))
-        .expect("a spec");
-        validate(&LLMService::new("demo", spec), Place::Local).expect("valid")
-    }
+    use crate::local::testing::run;
 
     #[test]
     fn a_local_engine_gets_a_pods_arguments_with_its_own_path_and_ports() {
-        let args = arguments(&service(), Path::new("/data/m.gguf"), Ports { http: 1, internal: 2 }).join(" ");
+        let mut run = run("demo", 1, &[("max-model-len", "512")]);
+        let ports = Ports { http: 1, internal: 2 };
+        let args = arguments(&run, ports).join(" ");
         assert!(
             args.starts_with(
                 "serve /data/m.gguf --served-model-name demo --host 127.0.0.1 --port 1 --internal-port 2"
@@ -91,6 +87,10 @@ mod tests {
             "{args}"
         );
         assert!(!args.contains("pod-info") && args.ends_with("--max-model-len 512"), "{args}");
+        run.kv_share = Some(0.125);
+        assert!(
+            arguments(&run, ports).join(" ").ends_with("--max-model-len 512 --gpu-memory-utilization 0.125")
+        );
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::{io::Read, path::Path};
 
 use anyhow::{Context, bail};
+#[cfg(feature = "cel")]
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use regatta_crds::{LLMService, RunPolicy, schema_violations};
 use regatta_planner::{Place, ValidatedService, validate};
 use serde_json::Value;
@@ -62,7 +64,7 @@ fn parse(document: &Value) -> anyhow::Result<ValidatedService> {
         bail!("{}", violations.join("\n  "));
     }
     let service: LLMService = serde_json::from_value(document.clone())?;
-    check_rules(&service)?;
+    check_rules(document)?;
     let mut valid = validate(&service, Place::Local)?;
     if valid.namespace.is_empty() {
         valid.namespace = "default".into();
@@ -74,15 +76,40 @@ fn parse(document: &Value) -> anyhow::Result<ValidatedService> {
 }
 
 #[cfg(feature = "cel")]
-fn check_rules(service: &LLMService) -> anyhow::Result<()> {
-    let Err(errors) = service.validate_cel() else { return Ok(()) };
+fn check_rules(document: &Value) -> anyhow::Result<()> {
+    let Err(errors) = kube::core::cel::validate_cel(&Written(document)) else { return Ok(()) };
     let messages: Vec<String> = errors.into_vec().into_iter().map(|e| e.message).collect();
     bail!("{}", messages.join("\n  "))
 }
 
+/// An LLMService as it was written: read into types and back, a duration would be spelt in another way.
+#[cfg(feature = "cel")]
+#[derive(serde::Serialize)]
+#[serde(transparent)]
+struct Written<'a>(&'a Value);
+
+#[cfg(feature = "cel")]
+impl kube::CustomResourceExt for Written<'_> {
+    fn crd() -> CustomResourceDefinition {
+        LLMService::crd()
+    }
+
+    fn crd_name() -> &'static str {
+        LLMService::crd_name()
+    }
+
+    fn api_resource() -> kube::api::ApiResource {
+        LLMService::api_resource()
+    }
+
+    fn shortnames() -> &'static [&'static str] {
+        LLMService::shortnames()
+    }
+}
+
 /// The operator's validation repeats the rules.
 #[cfg(not(feature = "cel"))]
-fn check_rules(_: &LLMService) -> anyhow::Result<()> {
+fn check_rules(_: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
@@ -115,6 +142,15 @@ mod tests {
         let services = of(&text.join("---\n")).expect("valid");
         assert_eq!(services.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(services[0].namespace, "default");
+    }
+
+    #[test]
+    fn durations_are_taken_as_they_are_written() {
+        for (text, seconds) in [("0s", 0.0), ("1s500ms", 1.5), ("1h30m", 5400.0)] {
+            let spec = format!("{{model: {{uri: 'file:///m'}}, rollout: {{drainTimeout: {text}}}}}");
+            let services = of(&service("a", &spec)).expect("valid");
+            assert_eq!(services[0].drain_timeout.as_secs_f64(), seconds);
+        }
     }
 
     #[test]

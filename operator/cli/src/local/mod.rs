@@ -9,26 +9,33 @@ macro_rules! say {
     }};
 }
 
+mod budget;
 mod cache;
 mod engine;
 mod fleet;
 mod manifest;
+mod output;
+mod probe;
 mod process;
 mod resolve;
+#[cfg(test)]
+mod testing;
 
-use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{net::Ipv4Addr, time::Duration};
 
 use anyhow::{Context, bail};
 use futures::future::join_all;
 use regatta_gateway::{Gateway, Limits};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{args::LocalArgs, shutdown};
 use fleet::Fleet;
+use process::Keeper;
+use resolve::Run;
 
-/// How long answers under way may take after Ctrl-C.
-const DRAIN: Duration = Duration::from_secs(10);
+/// For answers to reach their clients once all engines have ended.
+const FLUSH: Duration = Duration::from_secs(2);
 
 /// Runs the services of a manifest until a signal.
 ///
@@ -37,7 +44,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 pub(crate) async fn run(args: LocalArgs) -> anyhow::Result<()> {
     let shutdown = shutdown::on_signal()?;
     let services = manifest::read(&args.file)?;
-    let engine = Arc::new(engine::locate(args.engine.as_deref())?);
+    let engine = engine::locate(args.engine.as_deref())?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).await.with_context(|| {
         format!("cannot listen on 127.0.0.1:{}; choose another port with --port", args.port)
     })?;
@@ -51,28 +58,38 @@ pub(crate) async fn run(args: LocalArgs) -> anyhow::Result<()> {
             () = shutdown.cancelled() => return Ok(()),
         }
     }
+    budget::share(&mut runs);
     let gateway = Gateway::new(Limits::default());
-    let fleet = Arc::new(Fleet::new(&services, gateway.clone()));
+    let fleet = Fleet::new(&services, gateway.clone());
+    let keeper = Keeper { engine: &engine, fleet: &fleet, shutdown: &shutdown };
+    let ended = CancellationToken::new();
     // Engines are started from this task, hence from the main thread: their death signal follows that thread.
     let engines = async {
-        join_all(runs.iter().flat_map(|run| {
-            (0..run.replicas).map(|slot| process::keep(&engine, run, slot, &fleet, &shutdown))
-        }))
-        .await
+        let outcomes =
+            join_all(runs.iter().flat_map(|run| (0..run.replicas).map(|slot| keeper.keep(run, slot)))).await;
+        ended.cancel();
+        outcomes
     };
-    let serve = async {
-        serve(gateway, listener, &fleet, &shutdown).await;
-        fleet.end.cancel();
-    };
-    let outcomes = tokio::join!(engines, serve).0;
-    if !outcomes.is_empty() && outcomes.iter().all(Result::is_err) {
-        bail!("no engine could be started; the reason stands above");
+    let outcomes = tokio::join!(engines, serve(gateway, listener, &fleet, &runs, &shutdown, &ended)).0;
+    let mut faults: Vec<String> =
+        outcomes.iter().filter_map(|o| o.as_ref().err()).map(ToString::to_string).collect();
+    if !faults.is_empty() && faults.len() == outcomes.len() {
+        faults.dedup();
+        bail!("no engine could be started: {}", faults.join("; "));
     }
     Ok(())
 }
 
-/// Clients are let in once every engine had its chance, so that the first request finds what it asks for.
-async fn serve(gateway: Gateway, listener: TcpListener, fleet: &Fleet, shutdown: &CancellationToken) {
+/// Clients are let in once every engine had its chance, so that the first request finds what it asks for. After a
+/// signal each engine finishes what it has within its service's drain timeout; once all have ended, so does this.
+async fn serve(
+    gateway: Gateway,
+    listener: TcpListener,
+    fleet: &Fleet,
+    runs: &[Run],
+    shutdown: &CancellationToken,
+    ended: &CancellationToken,
+) {
     tokio::select! {
         () = fleet.settled() => {}
         () = shutdown.cancelled() => return,
@@ -81,6 +98,19 @@ async fn serve(gateway: Gateway, listener: TcpListener, fleet: &Fleet, shutdown:
         return;
     }
     let address = listener.local_addr().map_or_else(|_| "127.0.0.1".into(), |a| a.to_string());
-    say!("ready: http://{address}/v1 serves {}; stop with Ctrl-C", fleet.names().join(", "));
-    regatta_gateway::serve(gateway, listener, Duration::ZERO, DRAIN, shutdown.clone()).await;
+    say!("{}; stop with Ctrl-C", fleet.summary(&address));
+    let longest = runs.iter().map(|run| run.service.drain_timeout).max().unwrap_or_default();
+    let all_gone = async {
+        shutdown.cancelled().await;
+        say!(
+            "stopping; requests under way have up to {} s, a second Ctrl-C ends them at once",
+            longest.as_secs()
+        );
+        ended.cancelled().await;
+        sleep(FLUSH).await;
+    };
+    tokio::select! {
+        () = regatta_gateway::serve(gateway, listener, Duration::ZERO, longest + FLUSH, shutdown.clone()) => {}
+        () = all_gone => {}
+    }
 }

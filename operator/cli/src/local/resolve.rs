@@ -20,6 +20,8 @@ pub(crate) struct Run {
     /// The address from which `model` comes.
     pub download: Option<String>,
     pub env: Vec<(String, String)>,
+    /// Share of the free memory for KV blocks, where it is not the engine's own choice.
+    pub kv_share: Option<f64>,
 }
 
 /// Finds the model of `service`.
@@ -41,7 +43,8 @@ pub(crate) fn resolve(service: &ValidatedService, claims: &[(String, PathBuf)]) 
             (cache_folder()?.join(short_hash(uri)).join(file), Some(uri.clone()))
         }
     };
-    Ok(Run { service: service.clone(), replicas: service.replicas, model, download, env: env(service)? })
+    let (service, replicas, env) = (service.clone(), service.replicas, env(service)?);
+    Ok(Run { service, replicas, model, download, env, kv_share: None })
 }
 
 fn existing(path: &Path, name: &str) -> anyhow::Result<PathBuf> {

@@ -8,7 +8,9 @@
 use std::time::{Duration, Instant};
 
 use regatta_runner::backend::cpu::{CpuBackend, CpuBuffer, CpuKvCache, CpuMatrix, Isa};
-use regatta_runner::backend::{Backend, BackendError, Batch, BatchSequence, KvShape, KvType, RopePairs};
+use regatta_runner::backend::{
+    Backend, BackendError, Batch, BatchSequence, KvLayer, KvShape, KvType, RopePairs,
+};
 use regatta_runner::weights::{WeightType, WeightView};
 
 const LAYERS: usize = 30;
@@ -170,10 +172,10 @@ impl Decoder {
             lap(&mut times.rest);
             b.linear_into(&self.normed, &layer.qkv, &mut self.qkv);
             lap(&mut times.linear);
-            let (frequencies, cache) = (&self.frequencies, &mut self.cache);
-            b.rope_and_store(&mut self.qkv, Q_HEADS, frequencies, RopePairs::Adjacent, &batch, cache, index);
+            let (frequencies, cache, kv) = (&self.frequencies, &mut self.cache, KvLayer::full(index));
+            b.rope_and_store(&mut self.qkv, Q_HEADS, frequencies, RopePairs::Adjacent, &batch, cache, kv);
             lap(&mut times.rope);
-            b.attention_into(&self.qkv, Q_HEADS, 0.125, &batch, &self.cache, index, &mut self.attended);
+            b.attention_into(&self.qkv, Q_HEADS, 0.125, &batch, &self.cache, kv, &mut self.attended);
             lap(&mut times.attention);
             b.linear_into(&self.attended, &layer.output, &mut self.projected);
             lap(&mut times.linear);

@@ -3,6 +3,10 @@
 use serde::Serialize;
 
 use crate::backend::RopePairs;
+use crate::kv_layout::KvLayout;
+
+/// Most layers of a model.
+pub(crate) const MAX_LAYERS: usize = 1024;
 
 /// A family of models that [`crate::model`] can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -10,7 +14,7 @@ use crate::backend::RopePairs;
 pub enum Architecture {
     /// Llama 1 to 3 and what shares its shape.
     Llama,
-    /// Mistral: Llama's layers; its attention window bounds the context.
+    /// Mistral: Llama's layers, which may attend within a window.
     Mistral,
 }
 
@@ -41,6 +45,9 @@ pub struct ModelConfig {
     pub tie_word_embeddings: bool,
     /// Rotary embedding.
     pub rope: Rope,
+    /// For each layer, the positions that a token attends to, its own included; empty: all layers attend fully.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Option<u32>>,
 }
 
 /// Rotary embedding (Su et al., RoFormer, 2021).
@@ -90,6 +97,17 @@ impl ModelConfig {
         (2 * self.num_layers * self.num_kv_heads * self.head_dim * element_bytes) as u64
     }
 
+    /// How its layers share the blocks of a KV pool.
+    ///
+    /// # Errors
+    /// They are of too many kinds.
+    pub fn kv_layout(&self) -> Result<KvLayout, String> {
+        if self.windows.is_empty() {
+            return KvLayout::new(&vec![None; self.num_layers]);
+        }
+        KvLayout::new(&self.windows)
+    }
+
     /// Holds the sizes against bounds that keep later arithmetic and allocations small.
     ///
     /// # Errors
@@ -99,7 +117,7 @@ impl ModelConfig {
             1.. if value <= max => Ok(()),
             _ => Err(format!("{name} is {value}, it must be 1 to {max}")),
         };
-        within("the number of layers", self.num_layers, 1024)?;
+        within("the number of layers", self.num_layers, MAX_LAYERS)?;
         within("the number of heads", self.num_heads, 1024)?;
         within("the number of key/value heads", self.num_kv_heads, self.num_heads)?;
         within("the head size", self.head_dim, 1024)?;
@@ -119,6 +137,17 @@ impl ModelConfig {
         if !(self.rms_norm_eps > 0.0 && self.rms_norm_eps < 1.0) {
             return Err(format!("the norm's epsilon is {}, it must be between 0 and 1", self.rms_norm_eps));
         }
+        if !self.windows.is_empty() && self.windows.len() != self.num_layers {
+            return Err(format!(
+                "{} layers are described, there are {}",
+                self.windows.len(),
+                self.num_layers
+            ));
+        }
+        if self.windows.contains(&Some(0)) {
+            return Err("the attention window is 0, it must be at least 1".into());
+        }
+        self.kv_layout()?;
         self.rope.check(self.head_dim)
     }
 }

@@ -70,6 +70,7 @@ mod tests {
             rms_norm_eps: 1e-5,
             tie_word_embeddings: false,
             rope: Rope { theta: 10_000.0, scaling: RopeScaling::None, pairs: RopePairs::Halves },
+            windows: Vec::new(),
         };
         config.check().unwrap();
         assert_eq!(config.kv_bytes_per_token(2) * 4096, 1_342_177_280);

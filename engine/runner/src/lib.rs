@@ -5,6 +5,7 @@ pub mod config;
 pub mod dequantize;
 pub mod facts;
 pub mod formats;
+pub mod kv_layout;
 pub mod load;
 pub mod memory;
 pub mod model;

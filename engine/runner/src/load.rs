@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use regatta_core::kv::KvGroups;
 use regatta_core::runner::{ModelRunner, RunnerLimits};
 
 use crate::backend::cpu::{CpuBackend, CpuError, Isa};
@@ -10,6 +9,7 @@ use crate::backend::{Backend, BackendError, KvType};
 use crate::config::ModelConfig;
 use crate::facts::ModelFacts;
 use crate::formats::{Checkpoint, FormatError, TokenizerSource};
+use crate::kv_layout::KvLayout;
 use crate::memory;
 use crate::model::{Llama, ModelError};
 use crate::runner::LocalRunner;
@@ -134,10 +134,11 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadError
     let isa = backend.isa().name();
     let description = backend.describe();
     let model = Llama::load(&checkpoint, &backend)?;
+    let kv = model.kv_layout();
     let limits = RunnerLimits {
         block_size: options.block_size,
-        num_blocks: num_blocks(options, checkpoint.config(), max_model_len)?,
-        kv_groups: KvGroups::FULL,
+        num_blocks: num_blocks(options, checkpoint.config(), kv, max_model_len)?,
+        kv_groups: kv.groups,
         max_num_seqs: options.max_num_seqs,
         max_num_batched_tokens: options.max_num_batched_tokens,
         max_in_flight: 1,
@@ -181,14 +182,24 @@ fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
     within("the maximum number of batched tokens", options.max_num_batched_tokens, 1 << 20)
 }
 
-fn num_blocks(options: &LoadOptions, config: &ModelConfig, max_model_len: u32) -> Result<u32, LoadError> {
+/// How many blocks of which groups the KV pool gets.
+fn num_blocks(
+    options: &LoadOptions,
+    model: &ModelConfig,
+    kv: &KvLayout,
+    max_model_len: u32,
+) -> Result<u32, LoadError> {
     let element_bytes = match options.kv_type {
         KvType::F16 => 2,
         KvType::F32 => 4,
     };
-    let token_bytes = config.kv_bytes_per_token(element_bytes);
-    let block_bytes = token_bytes * u64::from(options.block_size);
-    let blocks_per_sequence = u64::from(max_model_len.div_ceil(options.block_size));
+    let layers = kv.layers_per_group as u64;
+    let block_bytes = model.kv_bytes_per_token(element_bytes) / model.num_layers as u64
+        * layers
+        * u64::from(options.block_size);
+    let blocks_of = |num_tokens| {
+        u64::from(kv.groups.max_blocks(num_tokens, options.max_num_batched_tokens, options.block_size))
+    };
     let num_blocks = match options.kv_memory {
         KvMemory::Blocks(num_blocks) => num_blocks.into(),
         KvMemory::Bytes(bytes) => bytes / block_bytes,
@@ -203,14 +214,27 @@ fn num_blocks(options: &LoadOptions, config: &ModelConfig, max_model_len: u32) -
             }
             let available = memory::available_bytes().unwrap_or(UNKNOWN_MEMORY) as f64;
             let bytes = (available * f64::from(share)) as u64;
-            (bytes / block_bytes).min(blocks_per_sequence * u64::from(options.max_num_seqs))
+            (bytes / block_bytes).min(blocks_of(max_model_len) * u64::from(options.max_num_seqs))
         }
     };
-    if num_blocks < blocks_per_sequence {
-        let held = num_blocks * u64::from(options.block_size);
-        let needed_bytes = blocks_per_sequence * block_bytes;
+    if num_blocks < blocks_of(max_model_len) {
+        let held = longest(max_model_len / options.block_size, |len| {
+            blocks_of(len * options.block_size) <= num_blocks
+        });
+        let held = u64::from(held) * u64::from(options.block_size);
+        let needed_bytes = blocks_of(max_model_len) * block_bytes;
         return Err(LoadError::KvTooSmall { held, max_model_len, needed_bytes });
     }
-    // Block ids are 32 bits wide; a larger pool than that has no use.
+    // Block ids are 32 bits wide, and the last of them names none; a larger pool than that has no use.
     Ok(num_blocks.min(u64::from(u32::MAX)) as u32)
+}
+
+/// The greatest length up to `max` that fits; what is shorter than a length that fits does, too.
+fn longest(max: u32, fits: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut high) = (0, max);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if fits(middle) { low = middle } else { high = middle - 1 }
+    }
+    low
 }

@@ -38,11 +38,12 @@ pub enum KvType {
     F32,
 }
 
-/// Shape of a KV cache: per layer `[num_blocks, kv_heads, block_size, head_dim]` for keys, and the same for values.
-/// The layout inside is the backend's own.
+/// Shape of a KV cache: per layer of a group `[num_blocks, kv_heads, block_size, head_dim]` for keys, and the same for
+/// values. Groups of layers share the blocks, each block being of one group at a time. The layout inside is the
+/// backend's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
-    /// Layers.
+    /// Layers in a group: as many as a block holds.
     pub layers: usize,
     /// Key/value heads.
     pub kv_heads: usize,
@@ -54,6 +55,29 @@ pub struct KvShape {
     pub block_size: usize,
     /// Element type.
     pub ty: KvType,
+}
+
+/// Where a layer's keys and values are, and how far back it attends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvLayer {
+    /// Its group, which says whose block tables are meant.
+    pub group: usize,
+    /// Its place within a block of the group.
+    pub index: usize,
+    /// Positions that a token attends to, its own included; absent: all. Blocks wholly before them are never read.
+    pub window: Option<usize>,
+}
+
+impl KvLayer {
+    /// Layer `index` of the only group, with full attention.
+    pub fn full(index: usize) -> Self {
+        Self { group: 0, index, window: None }
+    }
+
+    /// The first position that the token at `position` attends to.
+    pub fn first_seen(self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
 }
 
 /// Where the tokens of a step stand. Tokens of a sequence are consecutive rows, in order of position.
@@ -72,8 +96,18 @@ pub struct Batch {
 pub struct BatchSequence {
     /// Its token rows.
     pub tokens: std::ops::Range<usize>,
-    /// Its block table within [`Batch::block_tables`]; block `i` holds positions `i * block_size ..`.
+    /// The block table of its first group within [`Batch::block_tables`]; block `i` holds positions
+    /// `i * block_size ..`. Those of the other groups follow, each as long as this one.
     pub table: std::ops::Range<usize>,
+}
+
+impl Batch {
+    /// The block table of a sequence for the layers of a group.
+    pub fn table(&self, sequence: usize, group: usize) -> &[u32] {
+        let std::ops::Range { start, end } = self.sequences[sequence].table;
+        let len = end - start;
+        &self.block_tables[start + group * len..end + group * len]
+    }
 }
 
 /// Rotary embedding, applied to pairs of a head (Su et al., RoFormer, 2021).
@@ -131,9 +165,9 @@ pub trait Backend: Send + Sync + 'static {
         pairs: RopePairs,
         batch: &Batch,
         cache: &mut Self::KvCache,
-        layer: usize,
+        layer: KvLayer,
     );
-    /// Causal attention of the query heads in `qkv` over the cache; `out` is `[tokens, q_heads * head_dim]`.
+    /// Causal attention of the query heads in `qkv` over the cache, within the layer's window; `out` is `[tokens, q_heads * head_dim]`.
     /// Scores are scaled by `scale`; query head `h` reads key/value head `h / (q_heads / kv_heads)`.
     #[allow(clippy::too_many_arguments)]
     fn attention_into(
@@ -143,7 +177,7 @@ pub trait Backend: Send + Sync + 'static {
         scale: f32,
         batch: &Batch,
         cache: &Self::KvCache,
-        layer: usize,
+        layer: KvLayer,
         out: &mut Self::Buffer,
     );
     /// `out[i] = x[rows[i]]`.

@@ -13,7 +13,8 @@ use super::rope::frequencies;
 use super::tensors::Tensors;
 use crate::backend::{Backend, BackendError, Batch};
 use crate::config::ModelConfig;
-use crate::formats::Checkpoint;
+use crate::formats::{Checkpoint, FormatError};
+use crate::kv_layout::KvLayout;
 
 /// Most rows whose logits are computed at once: a row of logits is as long as the vocabulary.
 const MAX_LOGIT_ROWS: usize = 64;
@@ -21,6 +22,7 @@ const MAX_LOGIT_ROWS: usize = 64;
 /// The weights, packed for a backend.
 pub struct Llama<B: Backend> {
     config: ModelConfig,
+    kv_layout: KvLayout,
     frequencies: Vec<f32>,
     embed_tokens: B::Matrix,
     layers: Vec<DecoderLayer<B>>,
@@ -85,12 +87,19 @@ impl<B: Backend> Llama<B> {
         };
         tensors.finish()?;
         let frequencies = frequencies(&config.rope, config.head_dim);
-        Ok(Self { config, frequencies, embed_tokens, layers, norm, lm_head })
+        let malformed = |reason| FormatError::Malformed { path: checkpoint.path().to_owned(), reason };
+        let kv_layout = config.kv_layout().map_err(malformed)?;
+        Ok(Self { config, kv_layout, frequencies, embed_tokens, layers, norm, lm_head })
     }
 
     /// The model's sizes.
     pub fn config(&self) -> &ModelConfig {
         &self.config
+    }
+
+    /// Where its layers keep keys and values.
+    pub fn kv_layout(&self) -> &KvLayout {
+        &self.kv_layout
     }
 
     /// Buffers for steps of up to `max_tokens` tokens.
@@ -160,7 +169,7 @@ impl<B: Backend> Llama<B> {
         cache: &mut B::KvCache,
         a: &mut Activations<B>,
     ) {
-        let (config, layer) = (&self.config, &self.layers[index]);
+        let (config, layer, kv_layer) = (&self.config, &self.layers[index], self.kv_layout.layers[index]);
         let scale = 1.0 / (config.head_dim as f32).sqrt();
         backend.rms_norm_into(&a.hidden, &layer.input_layernorm, config.rms_norm_eps, &mut a.normed);
         backend.linear_into(&a.normed, &layer.qkv_proj, &mut a.qkv);
@@ -171,9 +180,9 @@ impl<B: Backend> Llama<B> {
             config.rope.pairs,
             batch,
             cache,
-            index,
+            kv_layer,
         );
-        backend.attention_into(&a.qkv, config.num_heads, scale, batch, cache, index, &mut a.attention);
+        backend.attention_into(&a.qkv, config.num_heads, scale, batch, cache, kv_layer, &mut a.attention);
     }
 
     /// Calls `each(i, logits)` for `i` in `0..num_wanted`, the rows that the last [`forward`](Self::forward) kept.

@@ -48,7 +48,7 @@ struct Use {
 }
 
 impl<B: Backend> LocalRunner<B> {
-    /// Allocates KV memory and the buffers of the largest step.
+    /// Allocates KV memory and the buffers of the largest step. The groups in `limits` are those of the model.
     ///
     /// # Errors
     /// Memory could not be had.
@@ -60,8 +60,9 @@ impl<B: Backend> LocalRunner<B> {
         limits: RunnerLimits,
     ) -> Result<Self, BackendError> {
         let config = model.config();
+        let limits = RunnerLimits { kv_groups: model.kv_layout().groups, max_in_flight: 1, ..limits };
         let shape = KvShape {
-            layers: config.num_layers,
+            layers: model.kv_layout().layers_per_group,
             kv_heads: config.num_kv_heads,
             head_dim: config.head_dim,
             num_blocks: limits.num_blocks as usize,
@@ -74,7 +75,7 @@ impl<B: Backend> LocalRunner<B> {
             rows: Rows::new(limits, max_model_len, config.vocab_size as u32),
             backend,
             model,
-            limits: RunnerLimits { max_in_flight: 1, ..limits },
+            limits,
             sampler: Sampler::default(),
             batch: Batch::default(),
             copies: Vec::new(),

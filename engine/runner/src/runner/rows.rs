@@ -12,13 +12,21 @@ use crate::sample::{History, Place};
 /// A sequence in a row.
 #[derive(Debug)]
 pub(super) struct RowState {
-    table: Vec<u32>,
+    /// For each group of layers; all of one length.
+    tables: Vec<Table>,
     pub(super) sampling: Arc<SamplingParams>,
     pub(super) num_prompt_tokens: u32,
     /// Where sampling looks back.
     pub(super) history: Option<History>,
     /// The last step that computed something for this row.
     step: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Table {
+    blocks: Vec<u32>,
+    /// Entries up to the last that is no block: they can never be read.
+    num_absent: usize,
 }
 
 impl RowState {
@@ -64,6 +72,7 @@ impl Rows {
         for &row in &plan.released {
             *self.slot(row)? = None;
         }
+        let num_groups = self.limits.kv_groups.as_slice().len();
         for Admission { row, sampling, num_prompt_tokens, known_tokens } in &plan.admitted {
             let (row, num_prompt_tokens) = (*row, *num_prompt_tokens);
             let slot = self.slot(row)?;
@@ -71,7 +80,8 @@ impl Rows {
                 return Err(format!("row {} is admitted while it still holds a sequence", row.0));
             }
             let (sampling, history) = (sampling.clone(), known_tokens.as_ref().map(History::from));
-            *slot = Some(RowState { table: Vec::new(), sampling, num_prompt_tokens, history, step: 0 });
+            let tables = vec![Table::default(); num_groups];
+            *slot = Some(RowState { tables, sampling, num_prompt_tokens, history, step: 0 });
         }
         Ok(())
     }
@@ -100,18 +110,18 @@ impl Rows {
         batch.positions.clear();
         batch.sequences.clear();
         batch.block_tables.clear();
-        let mut new_blocks = plan.new_blocks.iter();
+        let mut new_blocks = plan.new_blocks.as_slice();
         for sequence in &plan.sequences {
             let end = self.end(sequence)?;
-            let blocks = new_blocks.by_ref().take(sequence.num_new_blocks as usize);
-            let table = self.extend_table(plan.step, sequence, end, blocks)?;
+            let (blocks, others) = new_blocks.split_at(sequence.num_new_blocks as usize);
+            new_blocks = others;
+            let table_start = batch.block_tables.len();
+            let table_len = self.extend_tables(plan.step, sequence, end, blocks, &mut batch.block_tables)?;
             let first = batch.positions.len();
             batch.positions.extend(sequence.position..end);
-            let table_start = batch.block_tables.len();
-            batch.block_tables.extend_from_slice(table);
             batch.sequences.push(BatchSequence {
                 tokens: first..batch.positions.len(),
-                table: table_start..batch.block_tables.len(),
+                table: table_start..table_start + table_len,
             });
         }
         Ok(())
@@ -136,7 +146,7 @@ impl Rows {
         if num_blocks != given {
             return Err(format!("{num_blocks} new blocks are planned and {given} given"));
         }
-        self.check_blocks(plan.new_blocks.iter().copied())?;
+        self.check_blocks(plan.new_blocks.iter().copied().filter(|&block| block != BlockId::NONE))?;
         let next = plan.sequences.iter().filter_map(|sequence| sequence.next_prompt_token);
         match plan.token_ids.iter().copied().chain(next).find(|&id| id >= self.vocab_size) {
             Some(id) => Err(format!("token {id} is beyond the vocabulary of {}", self.vocab_size)),
@@ -153,31 +163,57 @@ impl Rows {
         })
     }
 
-    /// Appends blocks to a row's table; the blocks that hold the positions before `end`.
-    fn extend_table<'a>(
+    /// Appends blocks to a row's tables and lays those that hold the positions before `end` out, group by group.
+    /// Returns how long each of them is.
+    fn extend_tables(
         &mut self,
         step: u64,
         sequence: &SequencePlan,
         end: u32,
-        blocks: impl Iterator<Item = &'a BlockId>,
-    ) -> Result<&[u32], String> {
-        let (number, max_table_len) = (sequence.row.0, self.max_table_len);
-        let num_needed = end.div_ceil(self.limits.block_size) as usize;
+        new_blocks: &[BlockId],
+        laid_out: &mut Vec<u32>,
+    ) -> Result<usize, String> {
+        let (number, max_table_len, block_size) =
+            (sequence.row.0, self.max_table_len, self.limits.block_size);
+        let kv_groups = self.limits.kv_groups;
+        let groups = kv_groups.as_slice();
+        let num_needed = end.div_ceil(block_size) as usize;
         let row = self.slot(sequence.row)?;
         let row = row.as_mut().ok_or_else(|| format!("row {number} is planned and holds no sequence"))?;
         if row.step == step {
             return Err(format!("row {number} is planned twice"));
         }
         row.step = step;
-        row.table.extend(blocks.map(|block| block.0));
-        if row.table.len() > max_table_len {
-            return Err(format!(
-                "row {number} has {} blocks, at most {max_table_len} are used",
-                row.table.len()
-            ));
+        let (num_each, rest) = (new_blocks.len() / groups.len(), new_blocks.len() % groups.len());
+        if rest != 0 {
+            return Err(format!("row {number} gets {} blocks for {} groups", new_blocks.len(), groups.len()));
         }
-        row.table.get(..num_needed).ok_or_else(|| {
-            format!("row {number} has {} blocks, {end} positions need {num_needed}", row.table.len())
-        })
+        for (index, (group, table)) in groups.iter().zip(&mut row.tables).enumerate() {
+            table.extend(&new_blocks[index * num_each..(index + 1) * num_each]);
+            let held = table.blocks.len();
+            if held > max_table_len {
+                return Err(format!("row {number} has {held} blocks, at most {max_table_len} are used"));
+            }
+            let first_seen = (group.first_seen(sequence.position) / block_size) as usize;
+            if table.num_absent > first_seen {
+                return Err(format!("row {number} sees block {first_seen} and lacks it"));
+            }
+            let needed = table.blocks.get(..num_needed).ok_or_else(|| {
+                format!("row {number} has {held} blocks, {end} positions need {num_needed}")
+            })?;
+            laid_out.extend_from_slice(needed);
+        }
+        Ok(num_needed)
+    }
+}
+
+impl Table {
+    fn extend(&mut self, new_blocks: &[BlockId]) {
+        for &block in new_blocks {
+            self.blocks.push(block.0);
+            if block == BlockId::NONE {
+                self.num_absent = self.blocks.len();
+            }
+        }
     }
 }

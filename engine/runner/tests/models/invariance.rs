@@ -1,19 +1,21 @@
 //! A sequence's tokens and log-probabilities are the same bits alone, in any batch, in any chunks, on any blocks.
 
-use crate::play::{Dice, data, demo_model, mixed, play_alone, play_together};
+use std::path::Path;
+
+use crate::play::{Dice, data, demo_model, mixed, play_alone, play_together, windowed};
 use proptest::prelude::*;
 use regatta_core::runner::ModelRunner;
 use regatta_runner::load::{KvMemory, LoadOptions, load};
 
-fn tiny(name: &str) -> Box<dyn ModelRunner> {
+fn tiny(path: &Path) -> Box<dyn ModelRunner> {
     let options = LoadOptions {
         max_num_seqs: 32,
         max_num_batched_tokens: 192,
         max_model_len: Some(256),
-        kv_memory: KvMemory::Blocks(32 * 16),
+        kv_memory: KvMemory::Blocks(2 * 32 * 16),
         ..Default::default()
     };
-    load(&data(name), &options).unwrap().runner
+    load(path, &options).unwrap().runner
 }
 
 proptest! {
@@ -26,7 +28,22 @@ proptest! {
     ) {
         let mut dice = Dice(seed);
         let requests = mixed(32, 120, 320, 12, &mut dice);
-        let mut runner = tiny(model);
+        let mut runner = tiny(&data(model));
+        let alone = play_alone(runner.as_mut(), &requests);
+        let together = play_together(runner.as_mut(), &requests, &mut dice);
+        prop_assert_eq!(alone, together);
+    }
+
+    #[test]
+    fn windows_do_not_change_that(
+        seed in any::<u64>(),
+        window in 1u32..100,
+        first in prop::sample::select(vec!["sliding_attention", "full_attention"]),
+    ) {
+        let mut dice = Dice(seed);
+        let requests = mixed(32, 120, 320, 12, &mut dice);
+        let folder = windowed(window, &[first, "sliding_attention"]);
+        let mut runner = tiny(folder.path());
         let alone = play_alone(runner.as_mut(), &requests);
         let together = play_together(runner.as_mut(), &requests, &mut dice);
         prop_assert_eq!(alone, together);

@@ -133,10 +133,35 @@ fn a_sharded_folder_is_the_same_model() {
 }
 
 #[test]
-fn a_window_of_attention_bounds_the_context() {
+fn a_window_of_attention_is_that_of_all_layers_or_of_those_that_are_named() {
     let folder = copy("tiny-mistral");
-    change_config(folder.path(), "sliding_window", json!(512));
-    assert_eq!(facts(folder.path())["context_length"], 512);
+    let windows = |key, value| {
+        change_config(folder.path(), key, value);
+        let facts = facts(folder.path());
+        assert_eq!(facts["context_length"], 2048);
+        facts.get("windows").cloned()
+    };
+    assert_eq!(windows("sliding_window", json!(512)), Some(json!([512, 512])));
+    let types = json!(["full_attention", "sliding_attention"]);
+    assert_eq!(windows("layer_types", types), Some(json!([null, 512])));
+    assert_eq!(windows("sliding_window", json!(2048)), None);
+}
+
+#[test]
+fn windows_let_a_pool_hold_sequences_longer_than_itself() {
+    let folder = copy("tiny-mistral");
+    change_config(folder.path(), "sliding_window", json!(64));
+    let options = LoadOptions { max_num_batched_tokens: 64, ..Default::default() };
+    // 63 positions before a chunk of 64 touch nine blocks of 16.
+    let least = LoadOptions { kv_memory: KvMemory::Blocks(9), ..options.clone() };
+    assert_eq!(load(folder.path(), &least).unwrap().max_model_len, 2048);
+    let error = load(folder.path(), &LoadOptions { kv_memory: KvMemory::Blocks(8), ..options.clone() });
+    let error = error.err().expect("a block is missing");
+    assert!(matches!(error, LoadError::KvTooSmall { held: 128, .. }), "{error}");
+    change_config(folder.path(), "layer_types", json!(["full_attention", "sliding_attention"]));
+    let mixed = LoadOptions { kv_memory: KvMemory::Blocks(128 + 8), ..options };
+    let error = load(folder.path(), &mixed).err().expect("a block is missing");
+    assert!(matches!(error, LoadError::KvTooSmall { held: 2032, .. }), "{error}");
 }
 
 #[rstest]
@@ -152,6 +177,7 @@ fn a_window_of_attention_bounds_the_context() {
 #[case("hidden_size", json!(32), "has shape [320, 64], the model's sizes ask for [320, 32]")]
 #[case("num_key_value_heads", json!(3), "4 heads cannot share 3 key/value heads evenly")]
 #[case("head_dim", json!(15), "the head size 15 is odd")]
+#[case("layer_types", json!(["linear_attention", "full_attention"]), "a layer of the type `linear_attention` is not supported")]
 #[case("vocab_size", json!("many"), "invalid type: string")]
 fn a_configuration_outside_the_family_is_refused_by_name(
     #[case] key: &str,

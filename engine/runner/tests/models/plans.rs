@@ -8,7 +8,7 @@ use regatta_core::sampling::SamplingParams;
 use regatta_runner::load::{KvMemory, LoadOptions, load};
 use rstest::rstest;
 
-use crate::play::data;
+use crate::play::{data, windowed};
 
 fn runner() -> Box<dyn ModelRunner> {
     let options = LoadOptions {
@@ -139,4 +139,36 @@ fn a_copied_block_serves_as_the_first() {
         ..Default::default()
     });
     assert_eq!(first, second);
+}
+
+#[test]
+fn a_window_may_lack_blocks_before_it_and_no_others() {
+    let folder = windowed(8, &["sliding_attention", "full_attention"]);
+    let options = LoadOptions {
+        max_num_seqs: 2,
+        max_num_batched_tokens: 40,
+        max_model_len: Some(64),
+        kv_memory: KvMemory::Blocks(8),
+        ..Default::default()
+    };
+    let mut runner = load(folder.path(), &options).unwrap().runner;
+    // A prefix of 32 tokens is there: the window sees its second block only.
+    let with = |new_blocks: [u32; 6]| StepPlan {
+        step: 1,
+        released: vec![Row(0)],
+        admitted: vec![admission(0)],
+        sequences: vec![SequencePlan { position: 32, num_tokens: 1, num_new_blocks: 6, ..sequence(0) }],
+        token_ids: vec![5],
+        new_blocks: new_blocks.map(BlockId).to_vec(),
+        ..Default::default()
+    };
+    let none = BlockId::NONE.0;
+    runner.submit(&with([none, none, 2, 3, 4, 5])).expect_err("the window sees positions 25 to 31");
+    runner.submit(&with([none, 1, 2, 3, none, 5])).expect_err("the other group sees them all");
+    let mut uneven = with([none, 1, 2, 3, 4, 5]);
+    uneven.new_blocks.pop();
+    uneven.sequences[0].num_new_blocks = 5;
+    runner.submit(&uneven).expect_err("not the same number for each group");
+    let ticket = runner.submit(&with([none, 1, 2, 3, 4, 5])).unwrap();
+    runner.collect(ticket, &mut StepOutput::default()).unwrap();
 }

@@ -7,12 +7,26 @@ use regatta_core::plan::{
     Admission, BlockId, KnownTokens, PositionLogprobs, Row, SequenceOutput, SequencePlan, StepOutput,
     StepPlan,
 };
-use regatta_core::runner::ModelRunner;
+use regatta_core::runner::{ModelRunner, RunnerLimits};
 use regatta_core::sampling::SamplingParams;
 
 /// A folder or file of this crate's test data.
 pub(crate) fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// `tiny-mistral` with a window in its layers of the type `sliding_attention`.
+pub(crate) fn windowed(window: u32, layer_types: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["model.safetensors", "tokenizer.json"] {
+        std::fs::copy(data("tiny-mistral").join(file), folder.path().join(file)).unwrap();
+    }
+    let config = std::fs::read(data("tiny-mistral/config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    config["sliding_window"] = window.into();
+    config["layer_types"] = layer_types.into();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    folder
 }
 
 /// The demo model.
@@ -56,7 +70,8 @@ struct Playing {
     request: Request,
     tokens: Vec<u32>,
     num_computed: usize,
-    blocks: Vec<u32>,
+    /// By group of layers; absent where no later token sees a block.
+    tables: Vec<Vec<Option<u32>>>,
     transcript: Transcript,
 }
 
@@ -114,7 +129,8 @@ fn play(
         let mut dice = Dice(seed);
         (1..free.len()).for_each(|i| free.swap(i, dice.roll(i + 1)));
     }
-    let mut playing: Vec<Playing> = requests.iter().cloned().map(start).collect();
+    let num_groups = limits.kv_groups.as_slice().len();
+    let mut playing: Vec<Playing> = requests.iter().cloned().map(|one| start(one, num_groups)).collect();
     let mut plan = StepPlan::default();
     let mut output = StepOutput::default();
     plan.admitted.extend((0..).zip(&playing).map(admission));
@@ -127,10 +143,10 @@ fn play(
                 Move::Compute(most) if budget > 0 => {
                     let num_tokens = most.min(pending).min(budget);
                     budget -= num_tokens;
-                    plan_sequence(&mut plan, row, one, num_tokens, limits.block_size as usize, &mut free);
+                    plan_sequence(&mut plan, row, one, num_tokens, limits.block_size, &mut free);
                 }
                 Move::Preempt => {
-                    free.append(&mut one.blocks);
+                    free.extend(one.tables.iter_mut().flat_map(|table| table.drain(..)).flatten());
                     one.num_computed = 0;
                     one.transcript.prompt_logprobs.clear();
                     // In the first step it is being admitted anyway.
@@ -147,6 +163,7 @@ fn play(
         for (planned, output) in plan.sequences.iter().zip(&output.sequences) {
             settle(&mut playing[planned.row.0 as usize], output);
         }
+        playing.iter_mut().for_each(|one| drop_unseen(one, limits, &mut free));
         plan.clear();
     }
     plan.step += 1;
@@ -156,9 +173,15 @@ fn play(
     playing.into_iter().map(|one| one.transcript).collect()
 }
 
-fn start(request: Request) -> Playing {
+fn start(request: Request, num_groups: usize) -> Playing {
     let tokens = request.prompt.clone();
-    Playing { request, tokens, num_computed: 0, blocks: Vec::new(), transcript: Transcript::default() }
+    Playing {
+        request,
+        tokens,
+        num_computed: 0,
+        tables: vec![Vec::new(); num_groups],
+        transcript: Transcript::default(),
+    }
 }
 
 fn admission((row, one): (u32, &Playing)) -> Admission {
@@ -180,13 +203,17 @@ fn plan_sequence(
     row: u32,
     one: &mut Playing,
     num_tokens: usize,
-    block_size: usize,
+    block_size: u32,
     free: &mut Vec<u32>,
 ) {
     let end = one.num_computed + num_tokens;
-    let num_new_blocks = end.div_ceil(block_size) - one.blocks.len();
-    let new_blocks = free.split_off(free.len() - num_new_blocks);
-    plan.new_blocks.extend(new_blocks.iter().copied().map(BlockId));
+    let num_new_blocks = end.div_ceil(block_size as usize) - one.tables[0].len();
+    for table in &mut one.tables {
+        let new_blocks = free.split_off(free.len() - num_new_blocks);
+        plan.new_blocks.extend(new_blocks.iter().copied().map(BlockId));
+        table.extend(new_blocks.into_iter().map(Some));
+    }
+    let num_new_blocks = num_new_blocks * one.tables.len();
     plan.token_ids.extend(&one.tokens[one.num_computed..end]);
     plan.sequences.push(SequencePlan {
         row: Row(row),
@@ -196,8 +223,15 @@ fn plan_sequence(
         samples: end == one.tokens.len(),
         next_prompt_token: one.request.prompt.get(end).copied(),
     });
-    one.blocks.extend(new_blocks);
     one.num_computed = end;
+}
+
+/// Lets others have the blocks that no later token sees.
+fn drop_unseen(one: &mut Playing, limits: RunnerLimits, free: &mut Vec<u32>) {
+    for (group, table) in limits.kv_groups.as_slice().iter().zip(&mut one.tables) {
+        let first_seen = group.first_seen(one.num_computed as u32) / limits.block_size;
+        free.extend(table.iter_mut().take(first_seen as usize).filter_map(Option::take));
+    }
 }
 
 fn settle(one: &mut Playing, output: &SequenceOutput) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::play::{Transcript, data, greedy, play_alone};
+use crate::play::{Transcript, data, greedy, play_alone, windowed};
 use regatta_runner::backend::KvType;
 use regatta_runner::load::{KvMemory, LoadOptions, load};
 use serde::Deserialize;
@@ -26,7 +26,7 @@ const TOLERANCE: f32 = 1e-3;
 fn check(model: &Path, reference: &Path) {
     let reference: Reference = serde_json::from_slice(&std::fs::read(reference).unwrap()).unwrap();
     let options =
-        LoadOptions { kv_type: KvType::F32, kv_memory: KvMemory::Blocks(128), ..Default::default() };
+        LoadOptions { kv_type: KvType::F32, kv_memory: KvMemory::Blocks(256), ..Default::default() };
     let mut runner = load(model, &options).unwrap().runner;
     for prompt in &reference.prompts {
         // The greedy tokens are part of the prompt, so that one close call cannot hide all that follows.
@@ -58,4 +58,16 @@ fn llama_as_gguf_agrees_with_the_same_reference() {
 #[test]
 fn mistral_agrees_with_its_reference() {
     check(&data("tiny-mistral"), &data("tiny-mistral/reference.json"));
+}
+
+#[test]
+fn mistral_with_a_window_in_all_layers_agrees_with_its_reference() {
+    let folder = windowed(16, &["sliding_attention", "sliding_attention"]);
+    check(folder.path(), &data("tiny-mistral/reference-window.json"));
+}
+
+#[test]
+fn mistral_with_a_window_in_one_layer_agrees_with_its_reference() {
+    let folder = windowed(16, &["sliding_attention", "full_attention"]);
+    check(folder.path(), &data("tiny-mistral/reference-mixed.json"));
 }

@@ -31,7 +31,7 @@ pub use isa::{ISA_VARIABLE, Isa, IsaError};
 pub use kv_cache::CpuKvCache;
 pub use matrix::CpuMatrix;
 
-use crate::backend::{Backend, BackendError, Batch, KvShape, RopePairs};
+use crate::backend::{Backend, BackendError, Batch, KvLayer, KvShape, RopePairs};
 use crate::weights::WeightView;
 
 /// The backend could not be set up.
@@ -192,7 +192,7 @@ impl Backend for CpuBackend {
         pairs: RopePairs,
         batch: &Batch,
         cache: &mut CpuKvCache,
-        layer: usize,
+        layer: KvLayer,
     ) {
         let rope = rope::Rope { qkv: qkv.values_mut(), q_heads, frequencies, pairs, batch };
         rope::rope_and_store(self.isa, &self.pool, &mut lock(&self.rope), rope, cache, layer);
@@ -205,11 +205,11 @@ impl Backend for CpuBackend {
         scale: f32,
         batch: &Batch,
         cache: &CpuKvCache,
-        layer: usize,
+        layer: KvLayer,
         out: &mut CpuBuffer,
     ) {
-        let inputs = attention::Attention { qkv: qkv.values(), q_heads, scale, batch };
-        attention::attention(self.isa, &self.pool, inputs, cache, layer, out.values_mut());
+        let inputs = attention::Attention { qkv: qkv.values(), q_heads, scale, batch, layer };
+        attention::attention(self.isa, &self.pool, inputs, cache, out.values_mut());
     }
 
     fn gather_rows_into(&self, x: &CpuBuffer, rows: &[usize], out: &mut CpuBuffer) {

@@ -7,7 +7,7 @@ use super::kv_cache::{CpuKvCache, KvElement, KvLayout, store_head};
 use super::memory::Shared;
 use super::simd::{Kernel, Simd};
 use super::threads::Pool;
-use crate::backend::{Batch, KvType, RopePairs};
+use crate::backend::{Batch, KvLayer, KvType, RopePairs};
 
 /// Cosines and sines by position: `[cos; half | sin; half]`, computed once in double precision.
 #[derive(Default)]
@@ -72,7 +72,7 @@ pub(super) fn rope_and_store(
     table: &mut RopeTable,
     rope: Rope<'_>,
     cache: &mut CpuKvCache,
-    layer: usize,
+    layer: KvLayer,
 ) {
     let positions = rope.batch.positions.iter().max().map_or(0, |&last| last as usize + 1);
     table.hold(rope.frequencies, positions);
@@ -91,7 +91,7 @@ fn run<E: KvElement>(
     table: &RopeTable,
     rope: Rope<'_>,
     cache: &mut CpuKvCache,
-    layer: usize,
+    layer: KvLayer,
 ) {
     let layout = cache.layout;
     let (tokens, heads) = (rope.batch.positions.len(), rope.q_heads + layout.shape.kv_heads);
@@ -99,9 +99,12 @@ fn run<E: KvElement>(
     assert_eq!(2 * rope.frequencies.len(), layout.shape.head_dim);
     let (q_heads, pairs, batch) = (rope.q_heads, rope.pairs, rope.batch);
     let qkv = Shared::new(rope.qkv);
-    let elements = Shared::new(cache.layer_mut::<E>(layer));
+    let elements = Shared::new(cache.layer_mut::<E>(layer.index));
     // Heads, not tokens, are shared out: whatever the block tables say, no two threads write the same place.
-    let run = |heads| isa.run(RopeHeads { table, qkv, q_heads, pairs, batch, layout, elements, heads });
+    let run = |heads| {
+        let group = layer.group;
+        isa.run(RopeHeads { table, qkv, q_heads, pairs, batch, group, layout, elements, heads });
+    };
     if tokens < ALONE { run(0..heads) } else { pool.run(heads, &|head| run(head..head + 1)) }
 }
 
@@ -111,6 +114,7 @@ struct RopeHeads<'a, E> {
     q_heads: usize,
     pairs: RopePairs,
     batch: &'a Batch,
+    group: usize,
     layout: KvLayout,
     elements: Shared<'a, E>,
     /// Query heads, then key heads.
@@ -122,8 +126,8 @@ impl<E: KvElement> Kernel for RopeHeads<'_, E> {
     fn run<S: Simd>(self, s: S) {
         let (dim, kv_heads) = (self.layout.shape.head_dim, self.layout.shape.kv_heads);
         let width = (self.q_heads + 2 * kv_heads) * dim;
-        for sequence in &self.batch.sequences {
-            let blocks = &self.batch.block_tables[sequence.table.clone()];
+        for (index, sequence) in self.batch.sequences.iter().enumerate() {
+            let blocks = self.batch.table(index, self.group);
             for token in sequence.tokens.clone() {
                 let position = self.batch.positions[token] as usize;
                 for head in self.heads.clone() {

@@ -39,6 +39,7 @@ pub(super) fn read(gguf: &Gguf) -> Result<ModelConfig, FormatError> {
         })?,
         tie_word_embeddings: keys.tensor("output.weight").is_none(),
         rope: keys.rope()?,
+        windows: Vec::new(),
     };
     config.check().map_err(|reason| gguf.file.malformed(reason))?;
     Ok(config)

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::backend::RopePairs;
-use crate::config::{Architecture, ModelConfig, Rope, RopeScaling};
+use crate::config::{Architecture, MAX_LAYERS, ModelConfig, Rope, RopeScaling};
 use crate::formats::FormatError;
 
 use super::HfFolder;
@@ -30,7 +30,8 @@ struct Published {
     rope_scaling: Option<PublishedRope>,
     rope_parameters: Option<PublishedRope>,
     #[serde(default = "default_window")]
-    sliding_window: Option<usize>,
+    sliding_window: Option<u32>,
+    layer_types: Option<Vec<String>>,
     hidden_act: Option<String>,
     #[serde(default)]
     attention_bias: bool,
@@ -49,7 +50,7 @@ fn default_eps() -> f32 {
 }
 
 /// Mistral's, where the key is absent; `null` means no window.
-fn default_window() -> Option<usize> {
+fn default_window() -> Option<u32> {
     Some(4096)
 }
 
@@ -122,7 +123,6 @@ impl Published {
     }
 
     fn config(&self, architecture: Architecture) -> Result<ModelConfig, Refusal> {
-        let window = self.sliding_window.filter(|_| architecture == Architecture::Mistral);
         let head_dim = self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1));
         Ok(ModelConfig {
             architecture,
@@ -133,12 +133,38 @@ impl Published {
             hidden_size: self.hidden_size,
             intermediate_size: self.intermediate_size,
             vocab_size: self.vocab_size,
-            // Within its window, windowed attention is full attention.
-            context_length: self.max_position_embeddings.min(window.unwrap_or(usize::MAX)),
+            context_length: self.max_position_embeddings,
             rms_norm_eps: self.rms_norm_eps,
             tie_word_embeddings: self.tie_word_embeddings,
             rope: self.rope()?,
+            windows: self.windows(architecture)?,
         })
+    }
+
+    /// The window of each layer; none at all where no layer has one. Without `layer_types`, all layers of Mistral have
+    /// the window, and none of Llama, as in `transformers`.
+    fn windows(&self, architecture: Architecture) -> Result<Vec<Option<u32>>, Refusal> {
+        // Within its window, windowed attention is full attention.
+        let bounds = |window: &u32| (*window as usize) < self.max_position_embeddings;
+        let window = self.sliding_window.filter(bounds);
+        let windows: Vec<Option<u32>> = match &self.layer_types {
+            Some(types) => types
+                .iter()
+                .map(|kind| match kind.as_str() {
+                    "full_attention" => Ok(None),
+                    "sliding_attention" => Ok(window),
+                    other => Err((
+                        format!("a layer of the type `{other}`"),
+                        "supported: full_attention, sliding_attention".to_owned(),
+                    )),
+                })
+                .collect::<Result<_, _>>()?,
+            None if architecture == Architecture::Mistral => {
+                std::iter::repeat_n(window, self.num_hidden_layers.min(MAX_LAYERS)).collect()
+            }
+            None => Vec::new(),
+        };
+        Ok(if windows.iter().all(Option::is_none) { Vec::new() } else { windows })
     }
 
     fn rope(&self) -> Result<Rope, Refusal> {

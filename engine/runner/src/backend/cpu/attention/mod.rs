@@ -5,7 +5,8 @@
 //! counted from position 0: each gives a maximum, a sum and a weighted sum of values, and these are merged in order
 //! (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018). Since the cuts depend on nothing but
 //! positions, a row's bits do not depend on chunks, batch or threads: a few rows with a long context may have their
-//! partitions computed on several threads, and merged afterwards.
+//! partitions computed on several threads, and merged afterwards. A window leaves out the groups before it and masks
+//! the positions before it in the group where it begins: neither changes the bits of what is seen.
 
 mod partition;
 
@@ -17,7 +18,7 @@ use super::kv_cache::{CpuKvCache, GROUP, KvElement, KvLayout};
 use super::memory::Shared;
 use super::simd::{Kernel, Simd};
 use super::threads::Pool;
-use crate::backend::{Batch, BatchSequence, KvType};
+use crate::backend::{Batch, BatchSequence, KvLayer, KvType};
 use partition::{Group, MAX_ROWS, PARTITION_GROUPS, Tile, Weighted, partition};
 
 /// Items a thread should have at least; where it has fewer, the partitions of a long context are shared out.
@@ -37,6 +38,7 @@ pub(super) struct Attention<'a> {
     pub(super) q_heads: usize,
     pub(super) scale: f32,
     pub(super) batch: &'a Batch,
+    pub(super) layer: KvLayer,
 }
 
 /// Tokens of one sequence and a key/value head.
@@ -45,22 +47,16 @@ struct Item {
     sequence: usize,
     kv_head: usize,
     tokens: Range<usize>,
-    /// Partitions of the longest context among the tokens.
-    partitions: usize,
+    /// Partitions that some of the tokens see.
+    partitions: Range<usize>,
 }
 
 /// `out` is `[tokens, q_heads * head_dim]`.
-pub(super) fn attention(
-    isa: Isa,
-    pool: &Pool,
-    inputs: Attention<'_>,
-    cache: &CpuKvCache,
-    layer: usize,
-    out: &mut [f32],
-) {
+pub(super) fn attention(isa: Isa, pool: &Pool, inputs: Attention<'_>, cache: &CpuKvCache, out: &mut [f32]) {
+    let index = inputs.layer.index;
     match cache.layout.shape.ty {
-        KvType::F16 => run::<u16>(isa, pool, inputs, cache.layout, cache.layer(layer), out),
-        KvType::F32 => run::<f32>(isa, pool, inputs, cache.layout, cache.layer(layer), out),
+        KvType::F16 => run::<u16>(isa, pool, inputs, cache.layout, cache.layer(index), out),
+        KvType::F32 => run::<f32>(isa, pool, inputs, cache.layout, cache.layer(index), out),
     }
 }
 
@@ -79,12 +75,13 @@ fn run<E: KvElement>(
     assert!(kv_heads > 0 && inputs.q_heads.is_multiple_of(kv_heads));
     let items = items(inputs, layout);
     let out = Shared::new(out);
-    let longest = items.iter().map(|item| item.partitions).max().unwrap_or(0);
+    let longest = items.iter().map(|item| item.partitions.len()).max().unwrap_or(0);
     if longest < LONG || pool.threads() == 1 || items.len() >= ITEMS_PER_THREAD * pool.threads() {
         pool.run(items.len(), &|i| {
             let sink = Sink::Output(out);
             let context = Context { inputs, layout, elements, item: &items[i] };
-            TILE.with_borrow_mut(|tile| isa.run(Attend { context, partitions: 0..longest, sink, tile }));
+            let partitions = items[i].partitions.clone();
+            TILE.with_borrow_mut(|tile| isa.run(Attend { context, partitions, sink, tile }));
         });
         return;
     }
@@ -92,7 +89,8 @@ fn run<E: KvElement>(
     let mut parts = vec![Weighted::NONE; items.len() * longest * rows];
     let shared = Shared::new(&mut parts);
     pool.run(items.len() * longest, &|i| {
-        let (item, partition) = (&items[i / longest], i % longest);
+        let item = &items[i / longest];
+        let partition = item.partitions.start + i % longest;
         // SAFETY: the rows of one item and partition.
         let sink = Sink::Parts(unsafe { shared.part(i * rows..(i + 1) * rows) });
         let (context, partitions) = (Context { inputs, layout, elements, item }, partition..partition + 1);
@@ -111,9 +109,12 @@ fn items(inputs: Attention<'_>, layout: KvLayout) -> Vec<Item> {
     for (sequence, BatchSequence { tokens, .. }) in inputs.batch.sequences.iter().enumerate() {
         for start in tokens.clone().step_by(tile).rev() {
             let tokens = start..tokens.end.min(start + tile);
-            let context = inputs.batch.positions[tokens.end - 1] as usize + 1;
-            let partitions = num_groups(layout, context).div_ceil(PARTITION_GROUPS);
-            let item = |kv_head| Item { sequence, kv_head, tokens: tokens.clone(), partitions };
+            let [first, last] =
+                [tokens.start, tokens.end - 1].map(|token| inputs.batch.positions[token] as usize);
+            let first = group_of(layout, inputs.layer.first_seen(first)) / PARTITION_GROUPS;
+            let partitions = first..num_groups(layout, last + 1).div_ceil(PARTITION_GROUPS);
+            let item =
+                |kv_head| Item { sequence, kv_head, tokens: tokens.clone(), partitions: partitions.clone() };
             items.extend((0..kv_heads).map(item));
         }
     }
@@ -122,8 +123,13 @@ fn items(inputs: Attention<'_>, layout: KvLayout) -> Vec<Item> {
 
 /// Groups that hold the first `context` positions (at least one).
 fn num_groups(layout: KvLayout, context: usize) -> usize {
-    let last = (context - 1) / layout.shape.block_size;
-    last * layout.groups + (context - last * layout.shape.block_size).div_ceil(GROUP)
+    group_of(layout, context - 1) + 1
+}
+
+/// The group that holds a position.
+fn group_of(layout: KvLayout, position: usize) -> usize {
+    let block = position / layout.shape.block_size;
+    block * layout.groups + (position - block * layout.shape.block_size) / GROUP
 }
 
 /// Where an item's rows go.
@@ -201,8 +207,12 @@ impl<E: KvElement> Attend<'_, E> {
         let Context { inputs, layout, item, .. } = self.context;
         let dim = layout.shape.head_dim;
         let places: [_; R] = std::array::from_fn(|r| inputs.place(layout, item, first + r));
-        let limits = places.map(|(token, _)| inputs.batch.positions[token] as usize + 1);
-        let longest = limits.into_iter().max().unwrap_or(1);
+        let seen = places.map(|(token, _)| {
+            let position = inputs.batch.positions[token] as usize;
+            inputs.layer.first_seen(position)..position + 1
+        });
+        // Tokens are in order of position.
+        let (first_seen, longest) = (seen[0].start, seen[R - 1].end);
 
         let width = (inputs.q_heads + 2 * layout.shape.kv_heads) * dim;
         for (r, &(token, head)) in places.iter().enumerate() {
@@ -213,13 +223,17 @@ impl<E: KvElement> Attend<'_, E> {
             self.tile.total[r].sum = 0.0;
         }
 
-        let all = num_groups(layout, longest);
-        for index in self.partitions.start..self.partitions.end.min(all.div_ceil(PARTITION_GROUPS)) {
-            let start = index * PARTITION_GROUPS;
-            let num = (all - start).min(PARTITION_GROUPS);
+        let all = group_of(layout, first_seen)..num_groups(layout, longest);
+        for index in self.partitions.clone() {
+            let start = (index * PARTITION_GROUPS).max(all.start);
+            let end = ((index + 1) * PARTITION_GROUPS).min(all.end);
+            if start >= end {
+                continue;
+            }
+            let num = end - start;
             let groups: [Group<E>; PARTITION_GROUPS] =
                 std::array::from_fn(|i| self.context.group(start + i.min(num - 1), longest));
-            partition::<S, E, R, W>(s, layout, &limits, &groups[..num], self.tile);
+            partition::<S, E, R, W>(s, layout, &seen, &groups[..num], self.tile);
             for (total, seen) in self.tile.total[..R].iter_mut().zip(&self.tile.seen) {
                 total.merge(s, layout.padded_dim, seen);
             }
@@ -241,8 +255,7 @@ impl<E: KvElement> Context<'_, E> {
     fn group(&self, index: usize, longest: usize) -> Group<E> {
         let layout = self.layout;
         let (block, group) = (index / layout.groups, index % layout.groups);
-        let batch = self.inputs.batch;
-        let table = &batch.block_tables[batch.sequences[self.item.sequence].table.clone()];
+        let table = self.inputs.batch.table(self.item.sequence, self.inputs.layer.group);
         let head = &self.elements[layout.head_start(table[block] as usize, self.item.kv_head)..]
             [..layout.head_len()];
         let (keys, values) = head.split_at(layout.keys_len());

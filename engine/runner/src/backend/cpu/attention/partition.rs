@@ -1,5 +1,7 @@
 //! One partition of the context for some rows: scores, softmax, weighted values; and how partitions are merged.
 
+use std::ops::Range;
+
 use super::super::kv_cache::{GROUP, KvElement, KvLayout, MAX_HEAD_DIM};
 use super::super::simd::{Simd, math};
 
@@ -93,12 +95,13 @@ impl Tile {
     };
 }
 
-/// What the first `R` rows of a tile see in one partition; `W` groups, or vectors of the head, are worked on at once.
+/// What the first `R` rows of a tile see in one partition, each the positions in its range of `ranges`; `W` groups, or
+/// vectors of the head, are worked on at once.
 #[inline(always)]
 pub(super) fn partition<S: Simd, E: KvElement, const R: usize, const W: usize>(
     s: S,
     layout: KvLayout,
-    limits: &[usize; R],
+    ranges: &[Range<usize>; R],
     groups: &[Group<E>],
     tile: &mut Tile,
 ) {
@@ -107,18 +110,22 @@ pub(super) fn partition<S: Simd, E: KvElement, const R: usize, const W: usize>(
     let mut done = 0;
     while done < groups.len() {
         if groups.len() - done >= W {
-            scores::<S, E, R, W>(s, queries, limits, &groups[done..], done, weights);
+            scores::<S, E, R, W>(s, queries, ranges, &groups[done..], done, weights);
             done += W;
         } else {
-            scores::<S, E, R, 1>(s, queries, limits, &groups[done..], done, weights);
+            scores::<S, E, R, 1>(s, queries, ranges, &groups[done..], done, weights);
             done += 1;
         }
     }
-    for ((seen, weights), &limit) in seen.iter_mut().zip(weights.iter_mut()).zip(limits) {
-        if limit > groups[0].start {
+    let last = groups[groups.len() - 1];
+    for ((seen, weights), range) in seen.iter_mut().zip(weights.iter_mut()).zip(ranges) {
+        if range.end > groups[0].start && range.start < last.start + last.len {
+            if range.start > groups[0].start {
+                mask_before(range.start, groups, weights);
+            }
             (seen.greatest, seen.sum) = softmax(s, &mut weights[..groups.len() * GROUP]);
         } else {
-            // Nothing here is in this row's past.
+            // Nothing here is in this row's past, or in its window.
             weights[..groups.len() * GROUP].fill(0.0);
             (seen.greatest, seen.sum) = (f32::NEG_INFINITY, 0.0);
         }
@@ -142,7 +149,7 @@ pub(super) fn partition<S: Simd, E: KvElement, const R: usize, const W: usize>(
 fn scores<S: Simd, E: KvElement, const R: usize, const W: usize>(
     s: S,
     queries: &[[f32; R]],
-    limits: &[usize; R],
+    ranges: &[Range<usize>; R],
     groups: &[Group<E>],
     done: usize,
     weights: &mut [[f32; PARTITION]; MAX_ROWS],
@@ -170,13 +177,22 @@ fn scores<S: Simd, E: KvElement, const R: usize, const W: usize>(
         }
         for r in 0..R {
             for w in 0..W {
-                let seen = limits[r].saturating_sub(groups[w].start).min(groups[w].len);
+                let seen = ranges[r].end.saturating_sub(groups[w].start).min(groups[w].len);
                 let score = s.first(sums[r][w], seen as isize - lane as isize, f32::NEG_INFINITY);
                 let at = (done + w) * GROUP + lane;
                 // SAFETY: a vector's floats.
                 unsafe { s.store(weights[r][at..at + S::LANES].as_mut_ptr(), score) };
             }
         }
+    }
+}
+
+/// Masks the scores of positions before `first`.
+#[inline(always)]
+fn mask_before<E>(first: usize, groups: &[Group<E>], weights: &mut [f32; PARTITION]) {
+    for (group, weights) in groups.iter().zip(weights.chunks_exact_mut(GROUP)) {
+        let num_out = first.saturating_sub(group.start).min(GROUP);
+        weights[..num_out].fill(f32::NEG_INFINITY);
     }
 }
 

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::backend::{Batch, BatchSequence, KvShape, KvType, RopePairs};
+use crate::backend::{Batch, BatchSequence, KvLayer, KvShape, KvType, RopePairs};
 
 /// A sequence's inputs, before rotation, and its blocks.
 #[derive(Clone)]
@@ -55,12 +55,18 @@ fn sequences(
     (all, num_blocks)
 }
 
-/// Runs the steps, each a list of (sequence, tokens computed in it), and gives each sequence's outputs.
+/// A layer, with another before it.
+fn layer(window: Option<usize>) -> KvLayer {
+    KvLayer { group: 0, index: 1, window }
+}
+
+/// Runs the steps, each a list of (sequence, tokens computed in it), and gives each sequence's outputs. Blocks before
+/// the window are no blocks.
 fn run(
     backend: &CpuBackend,
     heads: Heads,
     shape: KvShape,
-    pairs: RopePairs,
+    (pairs, layer): (RopePairs, KvLayer),
     sequences: &[Sequence],
     steps: &[Vec<(usize, usize)>],
 ) -> Vec<Vec<f32>> {
@@ -73,7 +79,9 @@ fn run(
             let sequence = &sequences[index];
             let (start, table) = (batch.positions.len(), batch.block_tables.len());
             batch.positions.extend((done[index]..done[index] + tokens).map(|position| position as u32));
-            batch.block_tables.extend(&sequence.table);
+            let first_seen = layer.first_seen(done[index]) / shape.block_size;
+            batch.block_tables.extend(std::iter::repeat_n(u32::MAX, first_seen));
+            batch.block_tables.extend(&sequence.table[first_seen..]);
             batch.sequences.push(BatchSequence {
                 tokens: start..batch.positions.len(),
                 table: table..batch.block_tables.len(),
@@ -84,8 +92,8 @@ fn run(
         let rows = batch.positions.len();
         let mut qkv = buffer(backend, rows, &values);
         let mut out = backend.alloc(rows, heads.q * heads.dim).unwrap();
-        backend.rope_and_store(&mut qkv, heads.q, &frequencies(heads.dim), pairs, &batch, &mut cache, 1);
-        backend.attention_into(&qkv, heads.q, 0.3, &batch, &cache, 1, &mut out);
+        backend.rope_and_store(&mut qkv, heads.q, &frequencies(heads.dim), pairs, &batch, &mut cache, layer);
+        backend.attention_into(&qkv, heads.q, 0.3, &batch, &cache, layer, &mut out);
         for (&(index, _), sequence) in step.iter().zip(&batch.sequences) {
             let width = heads.q * heads.dim;
             let range = sequence.tokens.start * width..sequence.tokens.end * width;
@@ -96,7 +104,7 @@ fn run(
 }
 
 /// Attention from its definition.
-fn exact(heads: Heads, pairs: RopePairs, sequence: &Sequence) -> Vec<f32> {
+fn exact(heads: Heads, pairs: RopePairs, layer: KvLayer, sequence: &Sequence) -> Vec<f32> {
     let frequencies = frequencies(heads.dim);
     let rotated = |position: usize, head: usize| -> Vec<f64> {
         let x: Vec<f64> = sequence.qkv[position * heads.width() + head * heads.dim..][..heads.dim]
@@ -119,7 +127,8 @@ fn exact(heads: Heads, pairs: RopePairs, sequence: &Sequence) -> Vec<f32> {
         for head in 0..heads.q {
             let kv_head = head / (heads.q / heads.kv);
             let q = rotated(position, head);
-            let scores: Vec<f64> = (0..=position)
+            let first = layer.first_seen(position);
+            let scores: Vec<f64> = (first..=position)
                 .map(|p| {
                     let k = rotated(p, heads.q + kv_head);
                     0.3 * q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>()
@@ -133,7 +142,7 @@ fn exact(heads: Heads, pairs: RopePairs, sequence: &Sequence) -> Vec<f32> {
                 let value: f64 = weights
                     .iter()
                     .enumerate()
-                    .map(|(p, weight)| weight * f64::from(sequence.qkv[p * heads.width() + at]))
+                    .map(|(p, weight)| weight * f64::from(sequence.qkv[(first + p) * heads.width() + at]))
                     .sum();
                 out.push((value / sum) as f32);
             }
@@ -145,20 +154,26 @@ fn exact(heads: Heads, pairs: RopePairs, sequence: &Sequence) -> Vec<f32> {
 #[test]
 fn attention_agrees_with_its_definition_on_every_instruction_set() {
     let mut random = Random(17);
-    for (heads, block_size, pairs) in [
-        (Heads { q: 9, kv: 3, dim: 64 }, 16, RopePairs::Halves),
-        (Heads { q: 4, kv: 4, dim: 8 }, 4, RopePairs::Adjacent),
-        (Heads { q: 8, kv: 1, dim: 80 }, 24, RopePairs::Halves),
-        (Heads { q: 26, kv: 2, dim: 32 }, 32, RopePairs::Adjacent),
+    for (heads, block_size, pairs, window) in [
+        (Heads { q: 9, kv: 3, dim: 64 }, 16, RopePairs::Halves, None),
+        (Heads { q: 4, kv: 4, dim: 8 }, 4, RopePairs::Adjacent, None),
+        (Heads { q: 8, kv: 1, dim: 80 }, 24, RopePairs::Halves, None),
+        (Heads { q: 26, kv: 2, dim: 32 }, 32, RopePairs::Adjacent, None),
+        (Heads { q: 9, kv: 3, dim: 64 }, 16, RopePairs::Halves, Some(40)),
+        (Heads { q: 4, kv: 4, dim: 8 }, 4, RopePairs::Adjacent, Some(1)),
+        (Heads { q: 8, kv: 1, dim: 80 }, 24, RopePairs::Halves, Some(5)),
+        (Heads { q: 26, kv: 2, dim: 32 }, 32, RopePairs::Adjacent, Some(130)),
     ] {
         let lengths = [1, 150, 37];
         let (sequences, num_blocks) = sequences(&mut random, heads, block_size, &lengths);
-        let expected: Vec<Vec<f32>> = sequences.iter().map(|s| exact(heads, pairs, s)).collect();
+        let expected: Vec<Vec<f32>> =
+            sequences.iter().map(|s| exact(heads, pairs, layer(window), s)).collect();
         let step: Vec<_> = lengths.into_iter().enumerate().collect();
         for backend in backends() {
             for (ty, tolerance) in [(KvType::F32, 1e-5), (KvType::F16, 2e-3)] {
                 let shape = shape(heads, block_size, num_blocks, ty);
-                let got = run(&backend, heads, shape, pairs, &sequences, std::slice::from_ref(&step));
+                let place = (pairs, layer(window));
+                let got = run(&backend, heads, shape, place, &sequences, std::slice::from_ref(&step));
                 for (got, expected) in got.iter().zip(&expected) {
                     assert_close(got, expected, tolerance, &backend.describe());
                 }
@@ -176,7 +191,9 @@ proptest! {
         lengths in proptest::collection::vec(1usize..300, 1..4),
         threads in 1usize..5,
         block_size in proptest::sample::select(vec![8usize, 16, 32]),
+        window in proptest::option::of(1usize..200),
     ) {
+        let place = (RopePairs::Halves, layer(window));
         let mut random = Random(seed);
         let heads = Heads { q: 6, kv: 2, dim: 32 };
         let (sequences, num_blocks) = sequences(&mut random, heads, block_size, &lengths);
@@ -199,13 +216,13 @@ proptest! {
             for ty in [KvType::F16, KvType::F32] {
                 let shape = shape(heads, block_size, num_blocks, ty);
                 let backend = CpuBackend::with(isa, threads).unwrap();
-                let chunked = run(&backend, heads, shape, RopePairs::Halves, &sequences, &steps);
+                let chunked = run(&backend, heads, shape, place, &sequences, &steps);
                 for (index, chunked) in chunked.iter().enumerate() {
                     let mut alone = Sequence { table: (0..num_blocks as u32).collect(), ..sequences[index].clone() };
                     alone.table.truncate(alone.tokens.div_ceil(block_size));
                     let single = CpuBackend::with(isa, 1).unwrap();
                     let whole = [vec![(0, alone.tokens)]];
-                    let whole = run(&single, heads, shape, RopePairs::Halves, &[alone], &whole);
+                    let whole = run(&single, heads, shape, place, &[alone], &whole);
                     prop_assert_eq!(bits(chunked), bits(&whole[0]));
                 }
             }
@@ -236,7 +253,7 @@ fn copied_blocks_hold_the_same_keys_and_values_in_every_layer() {
             RopePairs::Halves,
             &batch(0..16, [0, 1]),
             &mut cache,
-            layer,
+            KvLayer::full(layer),
         );
         if layer == 0 {
             continue;
@@ -254,9 +271,9 @@ fn copied_blocks_hold_the_same_keys_and_values_in_every_layer() {
                     RopePairs::Halves,
                     &batch,
                     &mut cache,
-                    layer,
+                    KvLayer::full(layer),
                 );
-                backend.attention_into(&qkv, 2, 0.25, &batch, &cache, layer, &mut out);
+                backend.attention_into(&qkv, 2, 0.25, &batch, &cache, KvLayer::full(layer), &mut out);
                 outputs.push(bits(out.values()));
             }
         }

@@ -10,6 +10,7 @@ pub mod runner;
 pub mod sampling;
 pub mod scheduler;
 pub mod sequence;
+pub mod simulate;
 pub mod testing;
 
 /// `Err` with the message unless `holds`.

@@ -1,0 +1,95 @@
+//! How long a step takes.
+
+use serde::{Deserialize, Serialize};
+
+use super::fit;
+use crate::plan::StepPlan;
+
+/// What a step does, as far as its time depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepLoad {
+    /// Tokens of sequences that compute known tokens.
+    pub prefill_tokens: f64,
+    /// Pairs of a prefill token and a position that it attends to.
+    pub prefill_context: f64,
+    /// Sequences that compute their latest token only.
+    pub decode_sequences: f64,
+    /// Positions that those attend to.
+    pub decode_context: f64,
+}
+
+impl StepLoad {
+    /// The load of a plan.
+    pub fn of(plan: &StepPlan) -> Self {
+        let mut load = Self::default();
+        for planned in &plan.sequences {
+            let (position, num_tokens) = (f64::from(planned.position), f64::from(planned.num_tokens));
+            let context = num_tokens * position + num_tokens * (num_tokens + 1.0) / 2.0;
+            if planned.num_tokens == 1 {
+                load.decode_sequences += 1.0;
+                load.decode_context += context;
+            } else {
+                load.prefill_tokens += num_tokens;
+                load.prefill_context += context;
+            }
+        }
+        load
+    }
+
+    fn terms(self) -> [f64; 5] {
+        let Self { prefill_tokens, prefill_context, decode_sequences, decode_context } = self;
+        [1.0, prefill_tokens, prefill_context, decode_sequences, decode_context]
+    }
+}
+
+/// Step time as a sum, in microseconds for each unit of a [`StepLoad`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostModel {
+    /// Of every step: weights are read, threads are woken.
+    pub step: f64,
+    /// Of a prefill token.
+    pub prefill_token: f64,
+    /// Of a position that a prefill token attends to.
+    pub prefill_context: f64,
+    /// Of a sequence that decodes.
+    pub decode_sequence: f64,
+    /// Of a position that a decoding sequence attends to.
+    pub decode_context: f64,
+}
+
+impl CostModel {
+    /// Time of a step in seconds.
+    pub fn step_seconds(&self, load: StepLoad) -> f64 {
+        let sum: f64 = self.coefficients().iter().zip(load.terms()).map(|(cost, amount)| cost * amount).sum();
+        sum * 1e-6
+    }
+
+    /// The model, without negative costs, whose relative errors over measured steps (load, seconds) have the least
+    /// sum of squares, once those steps are left out that took unusually long: something else ran beside them.
+    pub fn fit(steps: &[(StepLoad, f64)]) -> Self {
+        let mut kept: Vec<(StepLoad, f64)> =
+            steps.iter().copied().filter(|(_, seconds)| *seconds > 0.0).collect();
+        let mut model = Self::fit_all(&kept);
+        for _ in 0..3 {
+            let error = |&(load, seconds): &(StepLoad, f64)| seconds / model.step_seconds(load).max(1e-9);
+            let mut errors: Vec<f64> = kept.iter().map(error).collect();
+            errors.sort_by(f64::total_cmp);
+            let Some(&median) = errors.get(errors.len() / 2) else { break };
+            kept.retain(|step| error(step) < 1.3 * median);
+            model = Self::fit_all(&kept);
+        }
+        model
+    }
+
+    fn fit_all(steps: &[(StepLoad, f64)]) -> Self {
+        let rows = steps.iter().map(|(load, seconds)| load.terms().map(|term| term * 1e-6 / seconds));
+        let [step, prefill_token, prefill_context, decode_sequence, decode_context] =
+            fit::least_squares_to_one(rows);
+        Self { step, prefill_token, prefill_context, decode_sequence, decode_context }
+    }
+
+    pub(super) fn coefficients(&self) -> [f64; 5] {
+        [self.step, self.prefill_token, self.prefill_context, self.decode_sequence, self.decode_context]
+    }
+}

@@ -9,5 +9,7 @@ pub mod log;
 mod metrics;
 pub mod model;
 pub mod openai;
+mod record;
+pub mod replay;
 pub mod serve;
 pub mod text;

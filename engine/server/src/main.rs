@@ -1,8 +1,8 @@
-//! `regatta-engine`: serve, inspect, fetch.
+//! `regatta-engine`: serve, inspect, fetch, replay.
 
 use std::{io::Write, path::Path, process::ExitCode};
 
-use regatta_engine::{args, args::Command, fetch, inspect, log, serve};
+use regatta_engine::{args, args::Command, fetch, inspect, log, replay, serve};
 
 fn main() -> ExitCode {
     // There is one provider in the whole program; a second installation would be a defect seen at once.
@@ -29,6 +29,12 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Inspect { model } => print(&model),
         Command::Fetch { uri, to, sha256 } => {
             runtime.block_on(fetch::run(&uri, &to, sha256.as_deref())).map_err(Into::into)
+        }
+        Command::Replay(settings) => {
+            let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+            let replayed = replay::run(&settings, &mut out);
+            out.flush()?;
+            replayed.map_err(Into::into)
         }
     };
     // Loading cannot be interrupted; a process that ends does not wait for it.

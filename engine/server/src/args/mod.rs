@@ -12,6 +12,8 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{CommandFactory, Parser};
 use serde::Serialize;
 
+use crate::replay::ReplaySettings;
+
 pub use scheduling::{MaxModelLen, SchedulerSettings};
 pub use settings::ServeSettings;
 
@@ -34,6 +36,8 @@ pub enum Command {
         /// Expected SHA-256 in hexadecimal.
         sha256: Option<String>,
     },
+    /// Replay a recorded schedule.
+    Replay(ReplaySettings),
 }
 
 /// Reads a command line; the first item is the program's name.
@@ -53,6 +57,9 @@ where
             .map_err(|reason| typed::Cli::command().error(clap::error::ErrorKind::ValueValidation, reason)),
         typed::Command::Inspect { model } => Ok(Command::Inspect { model }),
         typed::Command::Fetch { uri, to, sha256 } => Ok(Command::Fetch { uri, to, sha256 }),
+        typed::Command::Replay { file, step, sequence, output } => {
+            Ok(Command::Replay(ReplaySettings { file, step, sequence, format: output }))
+        }
     }
 }
 

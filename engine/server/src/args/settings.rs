@@ -34,6 +34,8 @@ pub struct ServeSettings {
     pub max_logprobs: u32,
     /// Compute threads; absent: as many as the process may use.
     pub threads: Option<usize>,
+    /// File into which the schedule is recorded, if any.
+    pub record_schedule: Option<PathBuf>,
     /// SHA-256 of the model file, lower-case hexadecimal.
     pub model_sha256: Option<String>,
     /// Folder with the pod's annotations.
@@ -131,6 +133,7 @@ impl TryFrom<ServeFlags> for ServeSettings {
                 }
                 threads => threads,
             },
+            record_schedule: flags.record_schedule,
             model_sha256: flags.model_sha256.map(checksum).transpose()?,
             pod_info: flags.pod_info,
             shutdown_timeout: Duration::from_secs(flags.shutdown_timeout.min(24 * 60 * 60)),

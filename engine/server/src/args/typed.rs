@@ -5,6 +5,7 @@ use std::{net::IpAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand, builder::NonEmptyStringValueParser};
 
 use super::{scheduling::SchedulerFlags, units::Count};
+use crate::replay::Format;
 
 /// An LLM inference server: one model, one process, an OpenAI-compatible API.
 #[derive(Debug, Parser)]
@@ -34,7 +35,33 @@ pub(super) enum Command {
         #[arg(long, value_name = "HEX")]
         sha256: Option<String>,
     },
+    /// Plan a recorded schedule again, without the model, and explain it
+    #[command(after_help = REPLAY_HELP)]
+    Replay {
+        /// A file that `serve --record-schedule` wrote
+        file: PathBuf,
+        /// Explain this step: who ran, who waited and why, who was preempted for whom
+        #[arg(long, value_name = "N")]
+        step: Option<u64>,
+        /// Tell the life of this sequence: each choice of a request is one, numbered from 0 by arrival
+        #[arg(long, value_name = "ID")]
+        sequence: Option<u64>,
+        /// How to write the answer
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
 }
+
+const REPLAY_HELP: &str = "\
+Each plan in the file is planned again by this program's scheduler and compared; the first that differs is an error.
+The file holds no text and no tokens of users, only numbers that tell which prompts begin alike.
+
+Examples:
+  regatta-engine serve MODEL --record-schedule run.jsonl
+  regatta-engine replay run.jsonl                  what happened over all
+  regatta-engine replay run.jsonl --step 120       why step 120 was what it was
+  regatta-engine replay run.jsonl --sequence 7     why the eighth sequence took so long
+  regatta-engine replay run.jsonl -o json | jq .summary.preemptions";
 
 #[derive(Debug, Args)]
 pub(super) struct ServeFlags {
@@ -85,6 +112,10 @@ pub(super) struct ServeFlags {
     /// Compute threads; absent: as many as the affinity mask and the CPU quota allow
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<usize>,
+
+    /// Write each step's plan and what led to it into this file, for `regatta-engine replay`
+    #[arg(long, value_name = "FILE")]
+    pub(super) record_schedule: Option<PathBuf>,
 
     /// SHA-256 that the model file must have; checked before it is loaded
     #[arg(long, value_name = "HEX")]

@@ -1,5 +1,7 @@
 //! What the engine thread is told at start.
 
+use std::path::PathBuf;
+
 use regatta_core::scheduler::SchedulerConfig;
 
 /// Limits of the engine thread. Where the runner holds less, the runner's limits win.
@@ -11,6 +13,8 @@ pub struct EngineConfig {
     pub max_queued_requests: usize,
     /// Most prompt tokens that may wait for their first step; more are refused.
     pub max_queued_tokens: usize,
+    /// File into which the schedule is recorded, if any.
+    pub record_schedule: Option<PathBuf>,
 }
 
 impl Default for EngineConfig {
@@ -19,6 +23,7 @@ impl Default for EngineConfig {
             scheduler: SchedulerConfig::default(),
             max_queued_requests: 4096,
             max_queued_tokens: 16_777_216,
+            record_schedule: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use regatta_core::event::Event;
 use regatta_core::plan::{StepOutput, StepPlan};
+use regatta_core::replay::Observation;
 use regatta_core::runner::{ModelRunner, StepError};
 use regatta_core::scheduler::{Scheduler, Update};
 use regatta_core::sequence::SequenceId;
@@ -17,6 +18,7 @@ use super::config::EngineConfig;
 use super::handle::EngineHandle;
 use super::inbox::{Arrivals, Backlog, Inbox, QueueLimits};
 use super::snapshot::{EngineSnapshot, EngineState, KvSnapshot};
+use crate::record::Recording;
 
 /// The engine thread's own state.
 pub struct Engine {
@@ -28,6 +30,7 @@ pub struct Engine {
     plan: StepPlan,
     output: StepOutput,
     updates: Vec<Update>,
+    recording: Recording,
 }
 
 impl Engine {
@@ -36,6 +39,8 @@ impl Engine {
         runner: Box<dyn ModelRunner>,
         config: EngineConfig,
     ) -> std::io::Result<(EngineHandle, EngineThread)> {
+        let recording =
+            Recording::start(config.record_schedule.as_deref(), &config.scheduler, runner.limits())?;
         let scheduler = Scheduler::new(config.scheduler, runner.limits());
         let limits = scheduler.limits();
         let queue =
@@ -50,6 +55,7 @@ impl Engine {
             plan: StepPlan::default(),
             output: StepOutput::default(),
             updates: Vec::new(),
+            recording,
         };
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             // A panic here is a defect of the bookkeeping itself: the guard in `close` still ends every stream.
@@ -73,7 +79,10 @@ impl Engine {
                 return;
             }
             if self.scheduler.schedule(&mut self.plan) {
+                self.recording.see(|| Observation::planned(&self.plan, self.scheduler.decisions()));
                 self.step();
+            } else {
+                self.recording.see(|| Observation::Nothing);
             }
             // The figures first: whoever has an answer finds them up to date.
             self.publish();
@@ -85,21 +94,28 @@ impl Engine {
         for submission in self.arrivals.submissions.drain(..) {
             let id = submission.sequence.id;
             self.streams.insert(id, submission.sender);
+            self.recording.see(|| Observation::Added(submission.sequence.clone()));
             if let Err(error) = self.scheduler.add(submission.sequence) {
                 self.updates.push(Update { id, event: Event::Failed { reason: error.to_string() } });
             }
         }
         for id in self.arrivals.cancelled.drain(..) {
             self.scheduler.cancel(id, &mut self.updates);
+            self.recording.see(|| Observation::Cancelled(id));
         }
     }
 
     fn step(&mut self) {
         match run_step(&mut *self.runner, &self.plan, &mut self.output) {
-            Ok(()) => self.scheduler.settle(&self.plan, &mut self.output, &mut self.updates),
+            Ok(()) => {
+                let first = self.updates.len();
+                self.scheduler.settle(&self.plan, &mut self.output, &mut self.updates);
+                self.recording.see(|| Observation::settled(&self.output, &self.updates[first..]));
+            }
             Err(error) => {
                 tracing::error!(step = self.plan.step, %error, "step failed; its sequences end with an error");
                 self.scheduler.fail(&self.plan, &error.to_string(), &mut self.updates);
+                self.recording.see(|| Observation::Failed);
             }
         }
     }

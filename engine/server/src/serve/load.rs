@@ -38,8 +38,8 @@ pub enum StartError {
     /// `generation_config.json`.
     #[error(transparent)]
     Defaults(#[from] DefaultsError),
-    /// No thread for the engine.
-    #[error("cannot start the engine thread: {0}")]
+    /// No thread for the engine, or no file for its record.
+    #[error("cannot start the engine: {0}")]
     Thread(std::io::Error),
     /// A defect.
     #[error("loading the model failed unexpectedly: {0}")]
@@ -123,9 +123,13 @@ fn start(
     max_model_len: u32,
 ) -> std::io::Result<(crate::engine::EngineHandle, EngineThread)> {
     let scheduler = settings.scheduler.config(max_model_len);
-    let max_queued_requests = settings.max_num_choices();
-    let max_queued_tokens = settings.max_num_queued_tokens as usize;
-    Engine::spawn(runner, EngineConfig { scheduler, max_queued_requests, max_queued_tokens })
+    let config = EngineConfig {
+        scheduler,
+        max_queued_requests: settings.max_num_choices(),
+        max_queued_tokens: settings.max_num_queued_tokens as usize,
+        record_schedule: settings.record_schedule.clone(),
+    };
+    Engine::spawn(runner, config)
 }
 
 fn options(settings: &ServeSettings) -> LoadOptions {

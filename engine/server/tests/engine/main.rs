@@ -1,6 +1,7 @@
 //! The engine thread over a fake runner.
 
 mod real_model;
+mod recording;
 mod scripted;
 
 use std::sync::mpsc::Sender;
@@ -30,7 +31,7 @@ const LIMITS: RunnerLimits = RunnerLimits {
 
 fn config() -> EngineConfig {
     let scheduler = SchedulerConfig { max_model_len: MAX_MODEL_LEN, ..SchedulerConfig::default() };
-    EngineConfig { scheduler, max_queued_requests: 64, max_queued_tokens: 4096 }
+    EngineConfig { scheduler, max_queued_requests: 64, max_queued_tokens: 4096, ..EngineConfig::default() }
 }
 
 fn start() -> (EngineHandle, EngineThread) {

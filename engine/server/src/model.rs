@@ -3,7 +3,7 @@
 use crate::{
     engine::{EngineHandle, SubmitError},
     http::ApiError,
-    openai::GenerationDefaults,
+    openai::{GenerationDefaults, Vocabulary},
     text::ModelText,
 };
 
@@ -28,6 +28,11 @@ impl ServedModel {
     /// Most tokens in a sequence, prompt and answer together.
     pub fn max_model_len(&self) -> u32 {
         self.engine.limits().max_model_len
+    }
+
+    /// The tokens that requests may name.
+    pub(crate) fn vocabulary(&self) -> Vocabulary<'_> {
+        Vocabulary { tokenizer: &self.text.tokenizer, size: self.vocab_size }
     }
 
     /// Text to token ids, refused before any work when it cannot fit.

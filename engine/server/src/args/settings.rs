@@ -2,6 +2,8 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
+use regatta_core::sampling::LogprobsMode;
+
 use super::{scheduling::SchedulerSettings, typed::ServeFlags, units::Count};
 
 const MAX_THREADS: usize = 1024;
@@ -32,6 +34,8 @@ pub struct ServeSettings {
     pub seed: u64,
     /// Most log-probabilities per token.
     pub max_logprobs: u32,
+    /// What is reported as the log-probability of a generated token.
+    pub logprobs_mode: LogprobsMode,
     /// Compute threads; absent: as many as the process may use.
     pub threads: Option<usize>,
     /// File into which the schedule is recorded, if any.
@@ -126,6 +130,7 @@ impl TryFrom<ServeFlags> for ServeSettings {
                 (None, None) => KvCacheSize::Share(share(flags.gpu_memory_utilization)?),
             },
             seed: flags.seed,
+            logprobs_mode: flags.logprobs_mode.into(),
             max_logprobs: within("--max-logprobs", flags.max_logprobs.into(), 0, 20)?,
             threads: match flags.threads {
                 Some(n) if n == 0 || n > MAX_THREADS => {

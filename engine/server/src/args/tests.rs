@@ -52,6 +52,7 @@ fn values_out_of_range_are_refused_with_the_range() {
         (&["--max-num-seqs", "0"], "between 1 and"),
         (&["--block-size", "12"], "power of two"),
         (&["--max-logprobs", "21"], "between 0 and 20"),
+        (&["--logprobs-mode", "raw"], "raw_logprobs, processed_logprobs, raw_logits, processed_logits"),
         (&["--num-gpu-blocks-override", "0"], "at least 1"),
         (&["--kv-cache-memory-bytes", "0"], "leave it out"),
         (&["--max-model-len", "1"], "between 2 and"),
@@ -68,6 +69,16 @@ fn values_out_of_range_are_refused_with_the_range() {
         let text = serve(flags).unwrap_err();
         assert!(text.contains(wanted), "{flags:?}: {text}");
     }
+}
+
+#[test]
+fn log_probabilities_are_raw_unless_another_kind_is_named() {
+    use regatta_core::sampling::LogprobsMode;
+    assert_eq!(serve(&[]).unwrap().logprobs_mode, LogprobsMode::RawLogprobs);
+    let mode = |name| serve(&["--logprobs-mode", name]).unwrap().logprobs_mode;
+    assert_eq!(mode("processed_logprobs"), LogprobsMode::ProcessedLogprobs);
+    assert_eq!(mode("raw_logits"), LogprobsMode::RawLogits);
+    assert_eq!(mode("processed_logits"), LogprobsMode::ProcessedLogits);
 }
 
 #[test]

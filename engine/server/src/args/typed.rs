@@ -2,7 +2,8 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, builder::NonEmptyStringValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
+use regatta_core::sampling::LogprobsMode;
 
 use super::{scheduling::SchedulerFlags, units::Count};
 use crate::replay::Format;
@@ -109,6 +110,9 @@ pub(super) struct ServeFlags {
     /// Most log-probabilities per token that a request may ask for
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(super) max_logprobs: u32,
+    /// What a log-probability is: raw_logprobs, processed_logprobs, raw_logits or processed_logits
+    #[arg(long, value_name = "MODE", default_value = "raw_logprobs", hide_possible_values = true)]
+    pub(super) logprobs_mode: Mode,
     /// Compute threads; absent: as many as the affinity mask and the CPU quota allow
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<usize>,
@@ -126,4 +130,25 @@ pub(super) struct ServeFlags {
     /// Seconds that requests in flight get to finish after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub(super) shutdown_timeout: u64,
+}
+
+/// [`LogprobsMode`], as typed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(super) enum Mode {
+    RawLogprobs,
+    ProcessedLogprobs,
+    RawLogits,
+    ProcessedLogits,
+}
+
+impl From<Mode> for LogprobsMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::RawLogprobs => Self::RawLogprobs,
+            Mode::ProcessedLogprobs => Self::ProcessedLogprobs,
+            Mode::RawLogits => Self::RawLogits,
+            Mode::ProcessedLogits => Self::ProcessedLogits,
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use axum::extract::Request;
+use regatta_core::sampling::LogprobsMode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +31,7 @@ const STALL: Duration = Duration::from_secs(300);
 pub struct ServerState {
     pub(crate) served_names: Vec<String>,
     pub(crate) max_logprobs: u32,
+    pub(crate) logprobs_mode: LogprobsMode,
     pub(crate) created: u64,
     /// Every metric.
     pub metrics: Metrics,
@@ -68,6 +70,7 @@ impl ServerState {
         Self {
             served_names: settings.served_names.clone(),
             max_logprobs: settings.max_logprobs,
+            logprobs_mode: settings.logprobs_mode,
             created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             metrics: Metrics::new(&settings.served_names[0]),
             bodies: BodyBudget::default(),

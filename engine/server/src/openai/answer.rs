@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::{
     generation::Piece,
+    logprobs::PromptLogprobs,
     usage::{Streaming, Usage},
 };
 use crate::http::{ApiError, sse};
@@ -28,8 +29,16 @@ pub(super) trait Answer: Send + 'static {
     fn parts(&mut self, piece: Piece) -> Vec<Self::Choice>;
     /// Adds a piece to the whole answer.
     fn add(&mut self, piece: Piece);
-    /// The whole answer's choices, in order.
-    fn choices(self) -> Vec<Self::Choice>;
+    /// The whole answer.
+    fn whole(self) -> Whole<Self::Choice>;
+}
+
+/// A whole answer.
+pub(super) struct Whole<C> {
+    /// In order.
+    pub(super) choices: Vec<C>,
+    /// The prompt's, where the answer as a whole has them.
+    pub(super) prompt_logprobs: Option<PromptLogprobs>,
 }
 
 /// What every event and every answer of a request begins with.
@@ -48,6 +57,8 @@ struct Page<'a, C> {
     choices: &'a [C],
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<PromptLogprobs>,
 }
 
 impl Head {
@@ -86,7 +97,8 @@ async fn collect<A: Answer>(
         usage.generated(piece.tokens.len());
         answer.add(piece);
     }
-    let page = Page { head, choices: &answer.choices(), usage: Some(usage) };
+    let Whole { choices, prompt_logprobs } = answer.whole();
+    let page = Page { head, choices: &choices, usage: Some(usage), prompt_logprobs };
     Ok(Json(serde_json::to_value(page).expect("our own types serialise")))
 }
 
@@ -100,7 +112,9 @@ fn events<A: Answer>(
     let mut failed = false;
     // `None` stands for the end, where the usage is told.
     pieces.map(Some).chain(stream::once(async { None })).flat_map(move |item| {
-        let frame = |choices: &[A::Choice], usage| sse::event(&Page { head: &head, choices, usage });
+        let frame = |choices: &[A::Choice], usage| {
+            sse::event(&Page { head: &head, choices, usage, prompt_logprobs: None })
+        };
         let frames = match item {
             Some(Ok(piece)) => {
                 usage.generated(piece.tokens.len());

@@ -1,6 +1,6 @@
 //! Checks that both endpoints make against the server's own settings.
 
-use super::fields::Fields;
+use super::{fields::Fields, usage::Streaming};
 use crate::http::{ApiError, ServerState};
 
 /// Takes `model` out of a request: one of the served names, or the first of them when it says nothing.
@@ -10,6 +10,23 @@ use crate::http::{ApiError, ServerState};
 pub(super) fn take_model_name(fields: &mut Fields<'_>, server: &ServerState) -> Result<String, ApiError> {
     let name = fields.take::<String>("model")?.unwrap_or_else(|| server.served_names[0].clone());
     if server.served_names.contains(&name) { Ok(name) } else { Err(ApiError::unknown_model(&name)) }
+}
+
+/// Takes `prompt_logprobs` out of a request: alternatives per prompt token.
+///
+/// # Errors
+/// 400 with the field's name.
+pub(super) fn take_prompt_logprobs(
+    fields: &mut Fields<'_>,
+    server: &ServerState,
+    streaming: Streaming,
+) -> Result<Option<u32>, ApiError> {
+    let name = "prompt_logprobs";
+    let wanted = fields.take::<i64>(name)?;
+    if wanted.is_some() && streaming.on {
+        return Err(ApiError::invalid(name, "`prompt_logprobs` are not available when `stream=True`."));
+    }
+    wanted.map(|wanted| check_logprobs(name, wanted, server)).transpose()
 }
 
 /// Holds a number of alternatives per token against the limit.

@@ -10,9 +10,10 @@ pub struct GenerationDefaults {
     pub(super) temperature: Option<f32>,
     pub(super) top_p: Option<f32>,
     pub(super) top_k: Option<i64>,
+    pub(super) min_p: Option<f32>,
+    pub(super) repetition_penalty: Option<f32>,
     /// Most tokens to generate, for requests that set no limit of their own.
     pub(super) max_new_tokens: Option<u32>,
-    repetition_penalty: Option<f32>,
 }
 
 /// Why the defaults cannot be used.
@@ -42,9 +43,6 @@ impl GenerationDefaults {
         };
         let defaults: Self = serde_json::from_slice(&text).map_err(|cause| error(cause.to_string()))?;
         defaults.check().map_err(error)?;
-        if defaults.repetition_penalty.is_some_and(|penalty| penalty != 1.0) {
-            tracing::warn!(path = %path.display(), "repetition_penalty is not supported and left out");
-        }
         Ok(defaults)
     }
 
@@ -57,6 +55,12 @@ impl GenerationDefaults {
         }
         if self.top_k.is_some_and(|k| k < -1) {
             return Err("top_k must be at least -1".into());
+        }
+        if self.min_p.is_some_and(|p| !(0.0..=1.0).contains(&p)) {
+            return Err("min_p must be in [0, 1]".into());
+        }
+        if self.repetition_penalty.is_some_and(|penalty| !(penalty > 0.0 && penalty.is_finite())) {
+            return Err("repetition_penalty must be greater than zero".into());
         }
         Ok(())
     }

@@ -77,12 +77,13 @@ impl Style {
         let options = DetokenizerOptions {
             stop: sampling.stop.clone(),
             include_stop_str_in_output: sampling.include_stop_str_in_output,
+            min_tokens: sampling.min_tokens(),
             skip_special_tokens: sampling.skip_special_tokens,
         };
         Self {
             tokenizer: tokenizer.clone(),
             eos_token_ids: sampling.eos_token_ids(tokenizer).to_vec(),
-            stop_token_ids: sampling.stop_token_ids.clone(),
+            stop_token_ids: sampling.stop_token_ids().to_vec(),
             options,
             token_by_token: false,
             prompt_only: false,

@@ -19,18 +19,18 @@ const HARMLESS: &[&str] = &[
 /// Fields that are not honoured, with the values that ask for nothing.
 fn neutral(name: &str) -> Option<Vec<Value>> {
     Some(match name {
-        "presence_penalty" | "frequency_penalty" | "min_p" | "min_tokens" | "priority" => vec![json!(0)],
-        "repetition_penalty" | "length_penalty" | "best_of" => vec![json!(1)],
-        "add_generation_prompt" | "spaces_between_special_tokens" => vec![json!(true)],
+        "priority" => vec![json!(0)],
+        "length_penalty" | "best_of" => vec![json!(1)],
+        "add_generation_prompt" => vec![json!(true)],
+        // No tokenizer that is served puts spaces there.
+        "spaces_between_special_tokens" => vec![json!(true), json!(false)],
         "continue_final_message" | "use_beam_search" | "early_stopping" => vec![json!(false)],
         "response_format" => vec![json!({"type": "text"})],
         "tool_choice" | "function_call" => vec![json!("none")],
-        "logit_bias" | "chat_template_kwargs" => vec![json!({})],
+        "chat_template_kwargs" => vec![json!({})],
         "modalities" => vec![json!(["text"])],
-        "bad_words" => vec![json!([])],
         "suffix" => vec![json!("")],
-        "cache_salt" | "tools" | "functions" | "prompt_logprobs" | "allowed_token_ids"
-        | "structured_outputs" => vec![],
+        "cache_salt" | "tools" | "functions" | "structured_outputs" => vec![],
         _ => return None,
     })
 }
@@ -68,8 +68,9 @@ mod tests {
     #[test]
     fn what_asks_for_nothing_is_accepted() {
         let cases = [
-            ("presence_penalty", "0.0"),
+            ("priority", "0.0"),
             ("best_of", "1"),
+            ("spaces_between_special_tokens", "false"),
             ("response_format", r#"{"type": "text"}"#),
             ("tools", "null"),
             ("metadata", r#"{"a": "b"}"#),
@@ -83,11 +84,10 @@ mod tests {
     #[test]
     fn what_would_change_the_answer_is_refused() {
         let cases = [
-            ("presence_penalty", "0.1"),
+            ("priority", "1"),
             ("best_of", "2"),
             ("response_format", r#"{"type": "json_object"}"#),
             ("tools", "[]"),
-            ("logit_bias", r#"{"1": 5}"#),
             ("reasoning_effort", r#""low""#),
             ("no_such_field", "1"),
         ];

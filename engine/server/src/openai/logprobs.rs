@@ -2,7 +2,7 @@
 
 use regatta_core::plan::{PositionLogprobs, TokenLogprob};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::text::Tokenizer;
 
@@ -45,11 +45,17 @@ impl CompletionLogprobs {
         self.top_logprobs.push(None);
     }
 
-    /// Adds a token with its alternatives; the token itself is always among them.
-    pub(super) fn push(&mut self, names: &TokenNames, position: &PositionLogprobs, offset: &mut usize) {
+    /// Adds a token with up to `num_top` alternatives; the token itself is always among them.
+    pub(super) fn push(
+        &mut self,
+        names: &TokenNames,
+        position: &PositionLogprobs,
+        num_top: u32,
+        offset: &mut usize,
+    ) {
         let name = names.name(position.token.token_id);
         let mut top = Map::new();
-        for alternative in &position.top {
+        for alternative in position.top.iter().take(num_top as usize) {
             // Of two tokens with the same text the likelier one stands for both.
             top.entry(names.name(alternative.token_id)).or_insert_with(|| floored(alternative).into());
         }
@@ -71,6 +77,28 @@ impl CompletionLogprobs {
         self.token_logprobs.append(&mut next.token_logprobs);
         self.tokens.append(&mut next.tokens);
         self.top_logprobs.append(&mut next.top_logprobs);
+    }
+}
+
+/// `prompt_logprobs`, which vLLM adds to OpenAI's API: for each prompt token the likeliest tokens and itself, by id.
+/// The first is `None`: nothing comes before it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PromptLogprobs(Vec<Option<Map<String, Value>>>);
+
+impl PromptLogprobs {
+    /// Those of the tokens from the second on, with up to `num_top` alternatives each.
+    pub(super) fn new(names: &TokenNames, positions: &[PositionLogprobs], num_top: u32) -> Self {
+        let entry = |token: &TokenLogprob| {
+            let decoded_token = names.tokenizer.token_text(token.token_id);
+            let entry =
+                json!({"logprob": floored(token), "rank": token.rank, "decoded_token": decoded_token});
+            (token.token_id.to_string(), entry)
+        };
+        let of = |position: &PositionLogprobs| {
+            let top = position.top.iter().take(num_top as usize);
+            Some([&position.token].into_iter().chain(top).map(entry).collect())
+        };
+        Self([None].into_iter().chain(positions.iter().map(of)).collect())
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Instant};
 
-use futures::{Stream, StreamExt, stream};
+use futures::{StreamExt, stream, stream::BoxStream};
 use regatta_core::sampling::SamplingParams;
 
 use super::{
+    best_of,
     generation::{Choice, Piece, Style},
     prompt::PreparedPrompt,
     sampling::Sampling,
@@ -22,6 +23,8 @@ use crate::{
 pub(super) struct Wanted<'a> {
     pub(super) prompts: &'a [PreparedPrompt],
     pub(super) sampling: &'a Sampling,
+    /// Sequences for each prompt; beyond `n` only the best are answered.
+    pub(super) num_samples: u32,
     /// Most tokens for each prompt's choices.
     pub(super) max_tokens: &'a [u32],
     pub(super) logprobs: Option<u32>,
@@ -47,15 +50,16 @@ pub(super) fn submit(
     in_flight: &mut InFlight,
     wanted: Wanted<'_>,
 ) -> Result<Vec<Choice>, ApiError> {
-    server.admit_choices(in_flight, wanted.prompts.len() * wanted.sampling.n as usize)?;
+    server.admit_choices(in_flight, wanted.prompts.len() * wanted.num_samples as usize)?;
     let style = Arc::new(wanted.style);
     let eos_token_ids = wanted.sampling.eos_token_ids(&model.text.tokenizer);
     let of_prompt = |(prompt, &max_tokens): (&PreparedPrompt, &u32)| GenerateRequest {
         request_id: asker.id.0.clone(),
         prompt: Arc::clone(&prompt.token_ids),
-        n: wanted.sampling.n,
+        n: wanted.num_samples,
         sampling: SamplingParams {
             logprobs: wanted.logprobs,
+            logprobs_mode: server.logprobs_mode,
             prompt_logprobs: wanted.prompt_logprobs,
             ..wanted.sampling.params(max_tokens, eos_token_ids, server.next_seed())
         },
@@ -70,13 +74,25 @@ pub(super) fn submit(
     Ok((0..).zip(streams).map(choice).collect())
 }
 
-/// All pieces of all choices as they come. Ends with the first error, which cancels the other choices; `in_flight` is
-/// held until then.
+/// All pieces of all choices as they come; with more samples than `n`, of the best ones once all have ended. Ends with
+/// the first error, which cancels the other choices; `in_flight` is held until then.
 pub(super) fn pieces(
     choices: Vec<Choice>,
     in_flight: InFlight,
-) -> impl Stream<Item = Result<Piece, ApiError>> + Send + Unpin {
+    num_samples: u32,
+    n: u32,
+) -> BoxStream<'static, Result<Piece, ApiError>> {
     let merged = stream::select_all(choices.into_iter().map(|choice| choice.into_pieces().boxed()));
+    let merged = if num_samples > n {
+        let selected = best_of::select(merged, num_samples, n);
+        let pieces = |selected: Result<Vec<Piece>, ApiError>| match selected {
+            Ok(pieces) => pieces.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        };
+        stream::once(selected).map(pieces).flat_map(stream::iter).boxed()
+    } else {
+        merged.boxed()
+    };
     stream::unfold(Some((merged, in_flight)), |running| async move {
         let (mut merged, in_flight) = running?;
         let piece = merged.next().await?;

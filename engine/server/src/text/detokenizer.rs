@@ -10,13 +10,15 @@ pub struct DetokenizerOptions {
     pub stop: Vec<String>,
     /// Whether the matched stop string is part of the text.
     pub include_stop_str_in_output: bool,
+    /// No stop string ends in the text of this many tokens.
+    pub min_tokens: u32,
     /// Whether special tokens (control tokens such as end of sequence) are left out of the text.
     pub skip_special_tokens: bool,
 }
 
 impl Default for DetokenizerOptions {
     fn default() -> Self {
-        Self { stop: Vec::new(), include_stop_str_in_output: false, skip_special_tokens: true }
+        Self { stop: Vec::new(), include_stop_str_in_output: false, min_tokens: 0, skip_special_tokens: true }
     }
 }
 
@@ -39,6 +41,8 @@ pub struct Detokenizer {
     utf8: Utf8Decoder,
     stops: StopMatcher,
     include_stop: bool,
+    /// Tokens still to come whose text is exempt from stop strings.
+    num_exempt: u32,
     skip_special: bool,
     stopped: bool,
 }
@@ -51,6 +55,7 @@ impl Detokenizer {
             utf8: Utf8Decoder::default(),
             stops: StopMatcher::new(options.stop),
             include_stop: options.include_stop_str_in_output,
+            num_exempt: options.min_tokens,
             skip_special: options.skip_special_tokens,
             stopped: false,
         }
@@ -58,11 +63,13 @@ impl Detokenizer {
 
     /// Adds a token. An id outside the vocabulary adds no text.
     pub fn push(&mut self, token_id: u32) -> Delta {
+        let exempt = self.num_exempt > 0;
+        self.num_exempt = self.num_exempt.saturating_sub(1);
         if self.stopped || (self.skip_special && self.tokenizer.is_special(token_id)) {
             return Delta::default();
         }
         let text = self.utf8.push(self.tokenizer.token_bytes(token_id));
-        match self.stops.push(&text) {
+        match self.stops.push(&text, exempt) {
             StopScan::Text(text) => Delta { text, stop: None },
             StopScan::Stopped { mut before, stop } => {
                 self.stopped = true;
@@ -209,9 +216,10 @@ mod tests {
         assert_eq!(run(detokenizer(&[], false), &[u32::MAX, 1 << 20]).0, "");
     }
 
-    /// What the detokenizer must equal: look for each stop string in each longer beginning of the whole text.
-    fn naive(text: &str, stops: &[String], include: bool) -> (String, Option<String>) {
-        for end in (0..=text.len()).filter(|&end| text.is_char_boundary(end)) {
+    /// What the detokenizer must equal: look for each stop string in each longer beginning of the whole text, from
+    /// the byte after `num_exempt` on.
+    fn naive(text: &str, num_exempt: usize, stops: &[String], include: bool) -> (String, Option<String>) {
+        for end in (num_exempt + 1..=text.len()).filter(|&end| text.is_char_boundary(end)) {
             let longest =
                 stops.iter().filter(|stop| text[..end].ends_with(stop.as_str())).max_by_key(|s| s.len());
             if let Some(stop) = longest {
@@ -238,15 +246,47 @@ mod tests {
         #[test]
         fn stop_strings_match_as_a_search_of_the_whole_text_does(
             ids in prop::collection::vec(any_token(), 0..60),
-            stops in prop::collection::vec("[ab🙂é]{1,4}", 0..4),
+            stops in prop::collection::vec("[ab🙂é]{1,4}|<\\|end", 0..4),
             include in any::<bool>(),
+            skip in any::<bool>(),
+            min_tokens in prop_oneof![2 => Just(0), 1 => 0usize..20],
         ) {
             let options = DetokenizerOptions {
-                stop: stops.clone(), include_stop_str_in_output: include, skip_special_tokens: true,
+                stop: stops.clone(),
+                include_stop_str_in_output: include,
+                min_tokens: min_tokens as u32,
+                skip_special_tokens: skip,
             };
-            let whole = testing::tokenizer().decode(&ids, true);
-            let streamed = run(Detokenizer::new(testing::tokenizer(), options), &ids);
-            prop_assert_eq!(streamed, naive(&whole, &stops, include));
+            let tokenizer = testing::tokenizer();
+            let whole = tokenizer.decode(&ids, skip);
+            let num_exempt = tokenizer.decode(&ids[..min_tokens.min(ids.len())], skip).len();
+            let streamed = run(Detokenizer::new(tokenizer, options), &ids);
+            prop_assert_eq!(streamed, naive(&whole, num_exempt, &stops, include));
+        }
+
+        #[test]
+        fn a_text_cut_into_tokens_anywhere_streams_whole_characters_and_no_more_than_is_safe(
+            text in "[ab é🙂\u{10ffff}]{0,20}",
+            cuts in prop::collection::vec(any::<bool>(), 100),
+            stop in "[ab🙂é]{1,3}",
+        ) {
+            // Words and bytes mixed: each piece is encoded by itself, or byte by byte.
+            let tokenizer = testing::tokenizer();
+            let mut ids = Vec::new();
+            for (c, &bytes) in text.chars().zip(&cuts) {
+                let c = c.to_string();
+                ids.extend(if bytes { bytewise(&c) } else { tokenizer.encode(&c, false).unwrap() });
+            }
+            let mut detokenizer = detokenizer(&[&stop], false);
+            let mut streamed = String::new();
+            for id in ids {
+                let delta = detokenizer.push(id);
+                streamed.push_str(&delta.text);
+                prop_assert!(text.starts_with(&streamed), "{streamed:?} is no beginning of {text:?}");
+                // What has left is never taken back: no stop string begins in it.
+                let end = text.find(&stop).unwrap_or(text.len());
+                prop_assert!(streamed.len() <= end, "{streamed:?} reaches into the stop string {stop:?}");
+            }
         }
     }
 }

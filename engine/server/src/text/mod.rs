@@ -14,7 +14,7 @@ mod pieces;
 mod stop;
 mod template_env;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod tokenizer;
 
 use regatta_runner::formats::TokenizerSource;

@@ -8,6 +8,8 @@
 pub(super) struct StopMatcher {
     stops: Vec<String>,
     held: String,
+    /// Bytes of `held`, from its beginning, in which no match may end.
+    num_exempt: usize,
 }
 
 /// What may leave after a piece of text came in.
@@ -22,18 +24,23 @@ pub(super) enum StopScan {
 impl StopMatcher {
     /// A matcher; empty stop strings are left out, since they would match before any text.
     pub(super) fn new(stops: Vec<String>) -> Self {
-        Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
+        let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
+        Self { stops, held: String::new(), num_exempt: 0 }
     }
 
-    /// Takes `text` in and gives out what is safe.
-    pub(super) fn push(&mut self, text: &str) -> StopScan {
+    /// Takes `text` in and gives out what is safe. A match may begin in `exempt` text but not end in it.
+    pub(super) fn push(&mut self, text: &str, exempt: bool) -> StopScan {
         self.held.push_str(text);
-        if let Some((start, stop)) = self.first_match() {
+        if exempt {
+            self.num_exempt = self.held.len();
+        } else if let Some((start, stop)) = self.first_match() {
             let stop = stop.to_owned();
             self.held.truncate(start);
             return StopScan::Stopped { before: std::mem::take(&mut self.held), stop };
         }
-        let tail = self.held.split_off(self.held.len() - self.open_len());
+        let num_safe = self.held.len() - self.open_len();
+        self.num_exempt = self.num_exempt.saturating_sub(num_safe);
+        let tail = self.held.split_off(num_safe);
         StopScan::Text(std::mem::replace(&mut self.held, tail))
     }
 
@@ -44,7 +51,10 @@ impl StopMatcher {
 
     fn first_match(&self) -> Option<(usize, &str)> {
         let ends = self.stops.iter().filter_map(|stop| {
-            let start = self.held.find(stop.as_str())?;
+            // By bytes, since this may be inside a character, where no stop string begins.
+            let first = (self.num_exempt + 1).saturating_sub(stop.len());
+            let mut windows = self.held.as_bytes()[first..].windows(stop.len());
+            let start = first + windows.position(|window| window == stop.as_bytes())?;
             Some((start + stop.len(), start, stop.as_str()))
         });
         ends.min_by_key(|&(end, start, _)| (end, start)).map(|(_, start, stop)| (start, stop))

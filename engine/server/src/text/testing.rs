@@ -35,7 +35,7 @@ pub(super) fn vocab() -> GgufVocab {
 }
 
 /// The tokenizer of [`vocab`].
-pub(super) fn tokenizer() -> Tokenizer {
+pub(crate) fn tokenizer() -> Tokenizer {
     static TOKENIZER: LazyLock<Tokenizer> =
         LazyLock::new(|| Tokenizer::from_gguf(&vocab()).expect("the vocabulary is valid"));
     TOKENIZER.clone()

@@ -88,3 +88,14 @@ async fn a_chat_may_fill_the_room_that_is_left() {
     let request = json!({"model": "m", "messages": hello(), "ignore_eos": true, "max_completion_tokens": 3});
     assert_eq!(server.ask(PATH, request).await["usage"]["completion_tokens"], 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_has_its_prompts_log_probabilities_beside_the_choices() {
+    let server = TestServer::start().await;
+    let messages = json!([{"role": "user", "content": "hello wor"}]);
+    let request = json!({"model": "m", "messages": messages, "prompt_logprobs": 1, "n": 2, "temperature": 1});
+    let answer = server.ask(PATH, request).await;
+    let logprobs = answer["prompt_logprobs"].as_array().unwrap();
+    assert!(logprobs.len() == 2 && logprobs[0].is_null() && logprobs[1].is_object(), "{answer}");
+    assert!(answer["choices"][0].get("prompt_logprobs").is_none());
+}

@@ -167,3 +167,67 @@ async fn characters_of_several_tokens_are_streamed_whole() {
     let texts: Vec<_> = events.iter().map(|event| event["choices"][0]["text"].as_str().unwrap()).collect();
     assert_eq!(texts, ["\u{1f642}", "\u{e9}", ""]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_probabilities_of_a_prompt_come_by_token_id_and_the_first_is_null() {
+    let server = TestServer::start().await;
+    let request = json!({"model": "m", "prompt": [39, 40, 41], "prompt_logprobs": 2, "max_tokens": 1});
+    let answer = server.ask(PATH, request).await;
+    let logprobs = answer["choices"][0]["prompt_logprobs"].as_array().unwrap();
+    assert_eq!(logprobs.len(), 3);
+    assert!(logprobs[0].is_null());
+    for (entry, id) in logprobs[1..].iter().zip([40, 41]) {
+        assert_eq!(entry.as_object().unwrap().len(), 2);
+        let own = &entry[id.to_string()];
+        assert!(own["logprob"].is_number() && own["rank"] == 1 && own["decoded_token"].is_string(), "{own}");
+    }
+    assert!(answer["choices"][0]["logprobs"].is_null());
+    let request = json!({"model": "m", "prompt": [39], "prompt_logprobs": 0, "max_tokens": 1});
+    let answer = server.ask(PATH, request).await;
+    assert_eq!(answer["choices"][0]["prompt_logprobs"], json!([null]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_echo_and_the_prompts_log_probabilities_keep_their_own_numbers_of_alternatives() {
+    let server = TestServer::start().await;
+    let request = json!({"model": "m", "prompt": [39, 40], "echo": true, "logprobs": 1, "prompt_logprobs": 3, "max_tokens": 1});
+    let choice = &server.ask(PATH, request).await["choices"][0];
+    assert_eq!(choice["prompt_logprobs"][1].as_object().unwrap().len(), 3);
+    assert_eq!(choice["logprobs"]["top_logprobs"][1].as_object().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_more_samples_the_best_are_answered_and_counted() {
+    let server = TestServer::start().await;
+    let request = json!({"model": "m", "prompt": ["hello", "wow"], "n": 2, "best_of": 4});
+    let answer = server.ask(PATH, request).await;
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.iter().map(|choice| choice["index"].clone()).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let texts: Vec<_> = choices.iter().map(|choice| choice["text"].clone()).collect();
+    assert_eq!(texts, ["hello", "hello", "wow", "wow"]);
+    assert!(choices.iter().all(|choice| choice["logprobs"].is_null()), "they were not asked for");
+    assert_eq!(answer["usage"], json!({"prompt_tokens": 4, "completion_tokens": 12, "total_tokens": 16}));
+    server.wait_for(|page| page["in_flight"] == 0 && page["kv"]["in_use"] == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_string_counts_only_after_the_least_number_of_tokens() {
+    let server = TestServer::start().await;
+    let request = |min_tokens: u32| json!({"model": "m", "prompt": "hello hello", "stop": "ll", "min_tokens": min_tokens});
+    // "hello" is the first token, and the one after the space's is the third.
+    for (min_tokens, text) in [(0, "he"), (1, "hello he"), (2, "hello he")] {
+        let answer = server.ask(PATH, request(min_tokens)).await;
+        assert_eq!(answer["choices"][0]["text"], text, "{min_tokens}");
+        assert_eq!(answer["choices"][0]["stop_reason"], "ll");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn special_tokens_are_text_only_when_asked_for() {
+    let server = TestServer::start().await;
+    for (skip, text) in [(true, ""), (false, "<pad>")] {
+        let request =
+            json!({"model": "m", "prompt": [EOS - 1], "skip_special_tokens": skip, "max_tokens": 1});
+        assert_eq!(server.ask(PATH, request).await["choices"][0]["text"], text);
+    }
+}

@@ -8,9 +8,9 @@ use super::request::ChatRequest;
 use crate::{
     model::ServedModel,
     openai::{
-        answer::Answer,
+        answer::{Answer, Whole},
         generation::{Piece, StopReason},
-        logprobs::{ChatLogprobs, ChatTokenLogprobs, TokenNames},
+        logprobs::{ChatLogprobs, ChatTokenLogprobs, PromptLogprobs, TokenNames},
     },
 };
 
@@ -64,6 +64,7 @@ pub(super) struct ChatAnswer {
     names: TokenNames,
     begun: Vec<bool>,
     choices: Vec<(ChatChoice, String)>,
+    prompt_logprobs: Option<PromptLogprobs>,
 }
 
 impl ChatAnswer {
@@ -71,7 +72,8 @@ impl ChatAnswer {
         let n = request.sampling.n as usize;
         let names = TokenNames::new(&model.text.tokenizer, request.return_tokens_as_token_ids);
         let choice = |index| (ChatChoice { index, ..ChatChoice::default() }, String::new());
-        Self { request, names, begun: vec![false; n], choices: (0..).take(n).map(choice).collect() }
+        let choices = (0..).take(n).map(choice).collect();
+        Self { request, names, begun: vec![false; n], choices, prompt_logprobs: None }
     }
 
     fn logprobs(&self, piece: &Piece) -> Option<ChatLogprobs> {
@@ -123,6 +125,9 @@ impl Answer for ChatAnswer {
     fn add(&mut self, piece: Piece) {
         let logprobs = self.logprobs(&piece);
         let token_ids = self.token_ids(&piece);
+        if let (Some(num_top), Some(positions)) = (self.request.prompt_logprobs, &piece.prompt_logprobs) {
+            self.prompt_logprobs = Some(PromptLogprobs::new(&self.names, positions, num_top));
+        }
         let (choice, text) = &mut self.choices[piece.index as usize];
         text.push_str(&piece.text);
         if let Some(mut next) = logprobs {
@@ -137,13 +142,13 @@ impl Answer for ChatAnswer {
         }
     }
 
-    fn choices(self) -> Vec<ChatChoice> {
-        let Self { choices, request, .. } = self;
+    fn whole(self) -> Whole<ChatChoice> {
+        let Self { choices, request, prompt_logprobs, .. } = self;
         let whole = |(mut choice, content): (ChatChoice, String)| {
             choice.text = ChatText::Message(Message { role: "assistant", content, refusal: None });
             choice.prompt_token_ids = request.return_token_ids.then(|| Arc::clone(&request.prompt.token_ids));
             choice
         };
-        choices.into_iter().map(whole).collect()
+        Whole { choices: choices.into_iter().map(whole).collect(), prompt_logprobs }
     }
 }

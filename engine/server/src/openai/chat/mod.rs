@@ -4,7 +4,7 @@ mod answer;
 mod messages;
 mod request;
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use axum::{
     Extension,
@@ -12,35 +12,14 @@ use axum::{
     response::Response,
 };
 
-use self::{answer::ChatAnswer, request::ChatRequest};
-use super::{
-    answer::{Head, respond},
-    start::{Asker, pieces, submit},
-    usage::Usage,
-};
-use crate::http::{ApiError, RequestId, ServerState, refuse};
+use self::request::ChatRequest;
+use super::endpoint;
+use crate::http::{ApiError, RequestId, ServerState};
 
 pub(crate) async fn chat_completions(
     State(server): State<Arc<ServerState>>,
     Extension(id): Extension<RequestId>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let asker = Asker { id, arrival: Instant::now() };
-    let (mut in_flight, model) = match server.admit() {
-        Ok(admitted) => admitted,
-        Err(error) => return Err(refuse(request, error).await),
-    };
-    let body = server.read_body(request).await?;
-    let prepare = {
-        let (server, model) = (Arc::clone(&server), Arc::clone(&model));
-        move || ChatRequest::prepare(&body.bytes, &server, &model)
-    };
-    let request = server.off_thread(prepare).await?;
-    let choices = submit(&server, &model, &asker, &mut in_flight, request.wanted(&model))?;
-    let object = if request.streaming.on { "chat.completion.chunk" } else { "chat.completion" };
-    let head = Head::new(format!("chatcmpl-{}", asker.id.0), object, &request.model);
-    let usage = Usage::of_prompts(request.prompt.token_ids.len());
-    let streaming = request.streaming;
-    let answer = ChatAnswer::new(request, &model);
-    respond(pieces(choices, in_flight), answer, head, usage, streaming).await
+    endpoint::answer::<ChatRequest>(server, id, request).await
 }

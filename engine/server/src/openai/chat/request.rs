@@ -2,39 +2,43 @@
 
 use serde_json::{Map, Value, value::RawValue};
 
-use super::messages;
+use super::{answer::ChatAnswer, messages};
 use crate::{
     http::{ApiError, ServerState},
     model::ServedModel,
     openai::{
-        common, fields::Fields, generation::Style, prompt, prompt::PreparedPrompt, sampling::Sampling,
-        start::Wanted, usage::Streaming,
+        common, endpoint::Endpoint, fields::Fields, generation::Style, prompt, prompt::PreparedPrompt,
+        sampling::Sampling, start::Wanted, usage::Streaming,
     },
 };
 
 /// A checked request with its rendered and tokenised prompt.
 #[derive(Debug)]
 pub(super) struct ChatRequest {
-    pub(super) model: String,
+    model: String,
     pub(super) prompt: PreparedPrompt,
     pub(super) sampling: Sampling,
     max_tokens: u32,
     /// Alternatives per token, if log-probabilities are wanted.
     pub(super) logprobs: Option<u32>,
-    pub(super) streaming: Streaming,
+    /// Alternatives per prompt token, if wanted.
+    pub(super) prompt_logprobs: Option<u32>,
+    streaming: Streaming,
     pub(super) return_tokens_as_token_ids: bool,
     pub(super) return_token_ids: bool,
 }
 
-impl ChatRequest {
-    /// # Errors
-    /// 400 or 404 with the field's name.
-    pub(super) fn prepare(body: &[u8], server: &ServerState, model: &ServedModel) -> Result<Self, ApiError> {
+impl Endpoint for ChatRequest {
+    type Answer = ChatAnswer;
+    const ID_PREFIX: &'static str = "chatcmpl";
+
+    fn prepare(body: &[u8], server: &ServerState, model: &ServedModel) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body)?;
         let name = common::take_model_name(&mut fields, server)?;
-        let sampling = Sampling::take(&mut fields, &model.defaults, model.vocab_size)?;
+        let sampling = Sampling::take(&mut fields, &model.defaults, model.vocabulary())?;
         let streaming = Streaming::take(&mut fields)?;
         let logprobs = logprobs(&mut fields, server)?;
+        let prompt_logprobs = common::take_prompt_logprobs(&mut fields, server, streaming)?;
         // The newer name wins, as in vLLM.
         let newer = fields.take("max_completion_tokens")?;
         let asked = newer.or(sampling.max_tokens);
@@ -48,28 +52,48 @@ impl ChatRequest {
         fields.finish()?;
         let room = model.check_prompt_len(prompt.token_ids.len(), asked)?;
         let default = model.defaults.max_new_tokens.unwrap_or(room).clamp(1, room);
+        let max_tokens = asked.unwrap_or(default);
+        sampling.check_min_tokens(max_tokens)?;
         Ok(Self {
             model: name,
             prompt,
             sampling,
-            max_tokens: asked.unwrap_or(default),
+            max_tokens,
             logprobs,
+            prompt_logprobs,
             streaming,
             return_tokens_as_token_ids,
             return_token_ids,
         })
     }
 
-    pub(super) fn wanted(&self, model: &ServedModel) -> Wanted<'_> {
+    fn wanted(&self, model: &ServedModel) -> Wanted<'_> {
         Wanted {
             prompts: std::slice::from_ref(&self.prompt),
             sampling: &self.sampling,
+            num_samples: self.sampling.n,
             max_tokens: std::slice::from_ref(&self.max_tokens),
             logprobs: self.logprobs,
-            prompt_logprobs: None,
+            prompt_logprobs: self.prompt_logprobs,
             style: Style::new(&model.text.tokenizer, &self.sampling)
                 .token_by_token(self.logprobs.is_some() || self.return_token_ids),
         }
+    }
+
+    fn object(&self) -> &'static str {
+        if self.streaming.on { "chat.completion.chunk" } else { "chat.completion" }
+    }
+
+    fn model(&self) -> &str {
+        &self.model
+    }
+
+    fn streaming(&self) -> Streaming {
+        self.streaming
+    }
+
+    fn into_answer(self, model: &ServedModel) -> ChatAnswer {
+        ChatAnswer::new(self, model)
     }
 }
 

@@ -8,9 +8,9 @@ use super::request::CompletionRequest;
 use crate::{
     model::ServedModel,
     openai::{
-        answer::Answer,
+        answer::{Answer, Whole},
         generation::{Piece, StopReason},
-        logprobs::{CompletionLogprobs, TokenNames},
+        logprobs::{CompletionLogprobs, PromptLogprobs, TokenNames},
         prompt::PreparedPrompt,
     },
 };
@@ -27,6 +27,8 @@ pub(super) struct CompletionChoice {
     prompt_token_ids: Option<Arc<[u32]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<PromptLogprobs>,
 }
 
 /// Makes choices out of pieces.
@@ -60,17 +62,21 @@ impl CompletionAnswer {
         let progress = &mut self.progress[place];
         let first = !std::mem::replace(&mut progress.begun, true);
         let mut part = CompletionChoice { index: piece.index, ..Default::default() };
+        let num_top = self.request.logprobs.unwrap_or(0);
         part.logprobs = self.request.logprobs.map(|_| CompletionLogprobs::default());
+        if let (Some(num_top), Some(positions)) = (self.request.prompt_logprobs, &piece.prompt_logprobs) {
+            part.prompt_logprobs = Some(PromptLogprobs::new(&self.names, positions, num_top));
+        }
         if first && self.request.echo {
             part.text.push_str(&prompt.echo);
             if let Some(logprobs) = &mut part.logprobs {
-                echo_logprobs(logprobs, &self.names, prompt, &piece, &mut progress.offset);
+                echo_logprobs(logprobs, &self.names, prompt, &piece, num_top, &mut progress.offset);
             }
         }
         part.text.push_str(&piece.text);
         if let Some(logprobs) = &mut part.logprobs {
             for position in piece.tokens.iter().filter_map(|token| token.logprobs.as_ref()) {
-                logprobs.push(&self.names, position, &mut progress.offset);
+                logprobs.push(&self.names, position, num_top, &mut progress.offset);
             }
         }
         if self.request.return_token_ids {
@@ -91,13 +97,14 @@ fn echo_logprobs(
     names: &TokenNames,
     prompt: &PreparedPrompt,
     piece: &Piece,
+    num_top: u32,
     offset: &mut usize,
 ) {
     if let Some(&first) = prompt.token_ids.first() {
         logprobs.push_unknown(names, first, offset);
     }
     for position in piece.prompt_logprobs.iter().flatten() {
-        logprobs.push(names, position, offset);
+        logprobs.push(names, position, num_top, offset);
     }
 }
 
@@ -115,12 +122,13 @@ impl Answer for CompletionAnswer {
         append(&mut choice.logprobs, part.logprobs, CompletionLogprobs::append);
         append(&mut choice.token_ids, part.token_ids, |ids, next| ids.extend(next));
         choice.prompt_token_ids = choice.prompt_token_ids.take().or(part.prompt_token_ids);
+        choice.prompt_logprobs = choice.prompt_logprobs.take().or(part.prompt_logprobs);
         choice.finish_reason = part.finish_reason;
         choice.stop_reason = part.stop_reason;
     }
 
-    fn choices(self) -> Vec<CompletionChoice> {
-        self.choices
+    fn whole(self) -> Whole<CompletionChoice> {
+        Whole { choices: self.choices, prompt_logprobs: None }
     }
 }
 

@@ -1,14 +1,17 @@
 //! What a completion's client asked for. After [`CompletionRequest::prepare`] only a valid request exists.
 
+use super::answer::CompletionAnswer;
 use crate::{
     http::{ApiError, ServerState},
     model::ServedModel,
     openai::{
         common,
+        endpoint::Endpoint,
         fields::Fields,
         generation::Style,
+        numbers::whole,
         prompt::{self, PreparedPrompt, Prompts},
-        sampling::Sampling,
+        sampling::{MAX_N, Sampling},
         start::Wanted,
         usage::Streaming,
     },
@@ -23,26 +26,33 @@ const MAX_CHOICES: usize = 1024;
 /// A checked request with tokenised prompts.
 #[derive(Debug)]
 pub(super) struct CompletionRequest {
-    pub(super) model: String,
+    model: String,
     pub(super) prompts: Vec<PreparedPrompt>,
     pub(super) sampling: Sampling,
+    /// Sequences for each prompt, of which the best `n` are answered.
+    best_of: u32,
     /// Most tokens, for each prompt.
     max_tokens: Vec<u32>,
     pub(super) logprobs: Option<u32>,
+    /// Alternatives per prompt token, if wanted.
+    pub(super) prompt_logprobs: Option<u32>,
     pub(super) echo: bool,
-    pub(super) streaming: Streaming,
+    streaming: Streaming,
     pub(super) return_tokens_as_token_ids: bool,
     pub(super) return_token_ids: bool,
 }
 
-impl CompletionRequest {
-    /// # Errors
-    /// 400 or 404 with the field's name.
-    pub(super) fn prepare(body: &[u8], server: &ServerState, model: &ServedModel) -> Result<Self, ApiError> {
+impl Endpoint for CompletionRequest {
+    type Answer = CompletionAnswer;
+    const ID_PREFIX: &'static str = "cmpl";
+
+    fn prepare(body: &[u8], server: &ServerState, model: &ServedModel) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body)?;
         let name = common::take_model_name(&mut fields, server)?;
-        let sampling = Sampling::take(&mut fields, &model.defaults, model.vocab_size)?;
+        let sampling = Sampling::take(&mut fields, &model.defaults, model.vocabulary())?;
         let streaming = Streaming::take(&mut fields)?;
+        let best_of = take_best_of(&mut fields, &sampling, streaming)?;
+        let prompt_logprobs = common::take_prompt_logprobs(&mut fields, server, streaming)?;
         let logprobs = fields.take::<i64>("logprobs")?;
         let logprobs = logprobs.map(|n| common::check_logprobs("logprobs", n, server)).transpose()?;
         let echo = fields.take("echo")?.unwrap_or(false);
@@ -54,10 +64,11 @@ impl CompletionRequest {
         if sampling.max_tokens == Some(0) && !echo {
             return Err(ApiError::invalid("max_tokens", "max_tokens must be at least 1, got 0."));
         }
-        let num_choices = prompts.len() * sampling.n as usize;
+        let num_choices = prompts.len() * best_of as usize;
         if num_choices > MAX_CHOICES {
             let reason = format!(
-                "{num_choices} choices (prompts times n) are more than {MAX_CHOICES}; send several requests."
+                "{num_choices} choices (prompts times n or best_of) are more than {MAX_CHOICES}; send several \
+                 requests."
             );
             return Err(ApiError::invalid("n", reason));
         }
@@ -76,13 +87,16 @@ impl CompletionRequest {
                 let default = model.defaults.max_new_tokens.unwrap_or(DEFAULT_MAX_TOKENS).max(1);
                 Ok(asked.unwrap_or(default).min(room))
             })
-            .collect::<Result<_, ApiError>>()?;
+            .collect::<Result<Vec<u32>, ApiError>>()?;
+        max_tokens.iter().try_for_each(|&max_tokens| sampling.check_min_tokens(max_tokens))?;
         Ok(Self {
             model: name,
             prompts,
             sampling,
+            best_of,
             max_tokens,
             logprobs,
+            prompt_logprobs,
             echo,
             streaming,
             return_tokens_as_token_ids,
@@ -90,21 +104,46 @@ impl CompletionRequest {
         })
     }
 
-    /// Whether the answer is the prompt alone.
-    fn prompt_only(&self) -> bool {
-        self.sampling.max_tokens == Some(0)
-    }
-
-    pub(super) fn wanted(&self, model: &ServedModel) -> Wanted<'_> {
+    fn wanted(&self, model: &ServedModel) -> Wanted<'_> {
         Wanted {
             prompts: &self.prompts,
             sampling: &self.sampling,
+            num_samples: self.best_of,
             max_tokens: &self.max_tokens,
-            logprobs: self.logprobs,
-            prompt_logprobs: self.logprobs.filter(|_| self.echo),
+            logprobs: self.logprobs.or((self.best_of > self.sampling.n).then_some(0)),
+            prompt_logprobs: self.logprobs.filter(|_| self.echo).max(self.prompt_logprobs),
             style: Style::new(&model.text.tokenizer, &self.sampling)
                 .token_by_token(self.logprobs.is_some() || self.return_token_ids)
-                .prompt_only(self.prompt_only()),
+                // The answer is the prompt alone.
+                .prompt_only(self.sampling.max_tokens == Some(0)),
         }
     }
+
+    fn object(&self) -> &'static str {
+        "text_completion"
+    }
+
+    fn model(&self) -> &str {
+        &self.model
+    }
+
+    fn streaming(&self) -> Streaming {
+        self.streaming
+    }
+
+    fn into_answer(self, model: &ServedModel) -> CompletionAnswer {
+        CompletionAnswer::new(self, model)
+    }
+}
+
+/// Takes `best_of` out of a request: at least `n`, which is also what it is when absent.
+fn take_best_of(fields: &mut Fields<'_>, sampling: &Sampling, streaming: Streaming) -> Result<u32, ApiError> {
+    let best_of = fields.take("best_of")?.unwrap_or(sampling.n);
+    whole("best_of", best_of, sampling.n, MAX_N)?;
+    sampling.check_greedy("best_of", best_of)?;
+    if best_of > sampling.n && streaming.on {
+        let reason = "best_of beyond n cannot be streamed: the best are known when all have ended.";
+        return Err(ApiError::invalid("best_of", reason));
+    }
+    Ok(best_of)
 }

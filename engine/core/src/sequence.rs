@@ -32,6 +32,8 @@ const RESERVED_GENERATED_TOKENS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
+    /// The sequence whose KV it takes over as far as they have the same tokens.
+    pub(crate) forks: Option<SequenceId>,
     pub(crate) sampling: Arc<SamplingParams>,
     pub(crate) prompt: Arc<[u32]>,
     pub(crate) generated: Vec<u32>,
@@ -68,6 +70,7 @@ impl Sequence {
     ) -> Self {
         Self {
             id,
+            forks: None,
             prompt_logprobs: sampling.prompt_logprobs.map(|_| Vec::new()),
             sampling,
             prompt,
@@ -106,6 +109,19 @@ impl Sequence {
 
     pub(crate) fn num_prompt_tokens(&self) -> u32 {
         self.prompt.len() as u32
+    }
+
+    /// Leading known tokens that are the same in both.
+    pub(crate) fn num_common_tokens(&self, other: &Self) -> u32 {
+        let same_prompt = Arc::ptr_eq(&self.prompt, &other.prompt);
+        let start = if same_prompt { self.num_prompt_tokens() } else { 0 };
+        let end = self.num_tokens().min(other.num_tokens());
+        (start..end).find(|&position| self.token(position) != other.token(position)).unwrap_or(end)
+    }
+
+    /// Whether tokens of the prompt need not be computed: log-probabilities are wanted of none.
+    pub(crate) fn may_skip_prompt(&self) -> bool {
+        self.prompt_logprobs.is_none()
     }
 
     /// Whether a step that is not settled computes tokens of this sequence.
@@ -172,7 +188,7 @@ impl Sequence {
     /// How many leading blocks may come from the prefix cache: full ones, leaving a token to compute; none while
     /// log-probabilities of the prompt must be computed.
     pub(crate) fn num_cacheable_blocks(&self, block_size: u32) -> u32 {
-        if self.prompt_logprobs.is_some() { 0 } else { (self.num_tokens() - 1) / block_size }
+        if self.may_skip_prompt() { (self.num_tokens() - 1) / block_size } else { 0 }
     }
 
     /// The hashes of those blocks, as far as they have been computed.

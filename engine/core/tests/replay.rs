@@ -26,7 +26,14 @@ fn header() -> Header {
 fn add(id: u64) -> ScheduleRecord {
     let prompt = vec![1, 2, 3];
     let id = SequenceId(id);
-    ScheduleRecord::Add(RecordedSequence { id, prompt, max_tokens: 2, priority: 0, prompt_logprobs: false })
+    ScheduleRecord::Add(RecordedSequence {
+        id,
+        prompt,
+        max_tokens: 2,
+        priority: 0,
+        forks: None,
+        prompt_logprobs: false,
+    })
 }
 
 #[test]

@@ -46,6 +46,17 @@ impl World {
         id
     }
 
+    /// Another choice of `of`, for the same prompt.
+    fn fork(&mut self, of: SequenceId, prompt: &Arc<[u32]>, max_tokens: u32) -> SequenceId {
+        let id = SequenceId(self.num_sequences);
+        self.num_sequences += 1;
+        let sampling = SamplingParams { max_tokens, choice: id.0 as u32, ..SamplingParams::default() };
+        let new =
+            NewSequence { forks: Some(of), ..NewSequence::new(id, Arc::clone(prompt), sampling.into()) };
+        self.scheduler.add(new).unwrap();
+        id
+    }
+
     /// Runs a step; `false` when there is nothing to do.
     fn step(&mut self) -> bool {
         if !self.scheduler.schedule(&mut self.plan) {
@@ -227,4 +238,54 @@ fn a_step_says_who_lost_its_blocks_to_whom() {
         preempted.extend(decisions.filter(|d| matches!(d, Decision::Preempted { .. })).copied());
     }
     assert_eq!(preempted[0], Decision::Preempted { id: second, beneficiary: first });
+}
+
+#[test]
+fn forks_share_full_blocks_copy_the_partial_one_and_compute_the_last_prompt_token_alone() {
+    for enable_prefix_caching in [true, false] {
+        let config = SchedulerConfig { enable_prefix_caching, ..SchedulerConfig::default() };
+        let mut world = World::new(64, 8, config);
+        let prompt: Arc<[u32]> = (0..15).collect();
+        let leader = world.add(prompt.iter().copied(), 6);
+        world.fork(leader, &prompt, 6);
+        world.fork(leader, &prompt, 6);
+        // Two chunks of the leader, for which its forks wait.
+        world.step();
+        world.step();
+        assert!(world.plan.admitted.is_empty() && world.scheduler.stats().waiting == 2);
+        world.step();
+        assert_eq!((world.num_tokens(), world.plan.admitted.len()), (vec![1, 1, 1], 2));
+        let copies = &world.plan.block_copies;
+        assert!(copies.len() == 2 && copies[0].from == copies[1].from && copies[0].to != copies[1].to);
+        // Three blocks in common and one of each.
+        assert_eq!(world.scheduler.stats().blocks.in_use, 3 + 3);
+        while world.step() {}
+        assert_eq!(world.scheduler.stats().blocks.in_use, 0);
+        assert_eq!(world.scheduler.stats().preemptions, 0);
+    }
+}
+
+#[test]
+fn a_fork_at_the_end_of_a_block_copies_nothing() {
+    let mut world = World::new(64, 64, SchedulerConfig::default());
+    let prompt: Arc<[u32]> = (0..13).collect();
+    let leader = world.add(prompt.iter().copied(), 6);
+    world.fork(leader, &prompt, 6);
+    world.step();
+    world.step();
+    assert_eq!((world.num_tokens(), world.plan.block_copies.len()), (vec![1, 1], 0));
+}
+
+#[test]
+fn a_fork_whose_parent_is_gone_is_a_sequence_like_any_other() {
+    let config = SchedulerConfig { enable_prefix_caching: false, ..SchedulerConfig::default() };
+    let mut world = World::new(64, 64, config);
+    let prompt: Arc<[u32]> = (0..13).collect();
+    let leader = world.add(prompt.iter().copied(), 1);
+    let fork = world.fork(leader, &prompt, 2);
+    world.step();
+    world.step();
+    assert_eq!(world.num_tokens(), [13]);
+    while world.step() {}
+    assert_eq!(world.num_cached_tokens(fork), 0);
 }

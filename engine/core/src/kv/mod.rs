@@ -3,6 +3,7 @@
 //! Blocks live only in the tables here: nobody else holds one, so none can be lost or given back twice. What a
 //! [`StepPlan`](crate::plan::StepPlan) carries are names.
 
+mod fork;
 mod group;
 mod hash;
 mod pool;

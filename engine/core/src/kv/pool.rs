@@ -82,7 +82,7 @@ impl BlockPool {
         self.blocks[block.0 as usize].num_holders == 0
     }
 
-    /// One table more holds `block`, which was found by its hash.
+    /// One table more holds `block`, which was found by its hash or is held by another.
     pub(super) fn hold(&mut self, block: BlockId) {
         let state = self.state(block);
         state.num_holders += 1;

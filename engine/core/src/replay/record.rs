@@ -112,6 +112,9 @@ pub struct RecordedSequence {
     /// See [`NewSequence::priority`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
+    /// See [`NewSequence::forks`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forks: Option<SequenceId>,
     /// Whether log-probabilities of the prompt are computed, so that none of it comes from the cache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prompt_logprobs: bool,
@@ -125,6 +128,7 @@ impl RecordedSequence {
             prompt,
             max_tokens: new.sampling.max_tokens,
             priority: new.priority,
+            forks: new.forks,
             prompt_logprobs: new.sampling.prompt_logprobs.is_some(),
         }
     }

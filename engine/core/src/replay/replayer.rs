@@ -136,6 +136,7 @@ impl Replayer {
         };
         let new = NewSequence {
             priority: sequence.priority,
+            forks: sequence.forks,
             ..NewSequence::new(id, sequence.prompt.into(), Arc::new(sampling))
         };
         // Refused then as now: nothing is scheduled for it.

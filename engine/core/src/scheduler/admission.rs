@@ -1,17 +1,27 @@
 //! From waiting to a row.
 
+use super::fork::Fork;
 use super::plan_step::Draft;
 use super::{Decision, Scheduler, WaitReason};
 use crate::kv::PrefixHit;
 use crate::plan::{Admission, Row};
+use crate::sequence::Sequence;
 
 /// What a sequence takes in its first step.
 struct Entry {
     num_tokens: u32,
     /// Blocks that must be available, at once or soon.
     num_blocks: u32,
+    /// What is computed of it.
+    start: Start,
+}
+
+/// What a sequence need not compute.
+enum Start {
     /// What the prefix cache has of it.
-    hit: PrefixHit,
+    Prefix(PrefixHit),
+    /// What its parent has, which is more.
+    Fork(Fork),
 }
 
 impl Scheduler {
@@ -19,9 +29,12 @@ impl Scheduler {
     /// priority is higher than its own.
     pub(super) fn admit_first(&mut self, index: usize, draft: &mut Draft) -> Result<(), WaitReason> {
         self.hash_first();
-        let Entry { num_tokens, hit, .. } = self.make_way(index, draft)?;
-        let row = self.admit(hit, draft);
+        let Entry { num_tokens, start, .. } = self.make_way(index, draft)?;
+        let row = self.admit(&start, draft);
         self.plan_sequence(row, num_tokens, 0, draft);
+        if let Start::Fork(Fork { parent, num_tokens }) = start {
+            self.kv.copy_partial(parent, row, num_tokens, &mut draft.plan.block_copies);
+        }
         self.note_planned(row, draft);
         Ok(())
     }
@@ -72,21 +85,37 @@ impl Scheduler {
         let hashes = first.cacheable_hashes(block_size);
         let hit = self.kv.find_prefix(hashes);
         let num_cached_tokens = hit.num_blocks * block_size;
-        let num_tokens = self.share(first.num_tokens() - num_cached_tokens, draft)?;
+        if let Some(fork) = self.fork_of(first)?.filter(|fork| fork.num_tokens > num_cached_tokens) {
+            let num_shared = self.kv.num_shared(fork.num_tokens);
+            return self.entry(first, fork.num_tokens, num_shared, Start::Fork(fork), draft);
+        }
         if let Some(&leader) = hashes.get(hit.num_blocks as usize).and_then(|hash| self.next_blocks.get(hash))
         {
             return Err(WaitReason::FollowsPrefix { leader });
         }
-        let num_reserved = match self.config.reserve_full_isl {
-            true => first.num_tokens(),
-            false => num_cached_tokens + num_tokens,
-        };
-        // Blocks that others use already cost nothing.
-        Ok(Entry { num_tokens, num_blocks: self.kv.max_blocks(num_reserved) - hit.num_shared, hit })
+        self.entry(first, num_cached_tokens, hit.num_shared, Start::Prefix(hit), draft)
     }
 
-    /// Puts the first of those that wait into a free row, with what the prefix cache has of it.
-    fn admit(&mut self, hit: PrefixHit, draft: &mut Draft) -> Row {
+    /// What a sequence takes that need not compute its first `num_known` tokens.
+    fn entry(
+        &self,
+        first: &Sequence,
+        num_known: u32,
+        num_shared: u32,
+        start: Start,
+        draft: &Draft,
+    ) -> Result<Entry, WaitReason> {
+        let num_tokens = self.share(first.num_tokens() - num_known, draft)?;
+        let num_reserved = match self.config.reserve_full_isl {
+            true => first.num_tokens(),
+            false => num_known + num_tokens,
+        };
+        // Blocks that others use already cost nothing.
+        Ok(Entry { num_tokens, num_blocks: self.kv.max_blocks(num_reserved) - num_shared, start })
+    }
+
+    /// Puts the first of those that wait into a free row, with what is computed of it.
+    fn admit(&mut self, start: &Start, draft: &mut Draft) -> Row {
         let mut sequence =
             self.waiting.pop(self.counters.steps).expect("the caller checks that someone waits");
         let row = self.free_rows.pop().expect("the caller checks that a row is free");
@@ -98,9 +127,17 @@ impl Scheduler {
         });
         let block_size = self.limits.block_size;
         self.kv.reserve(row, sequence.num_reserved_tokens());
-        self.kv.adopt_prefix(row, &sequence.block_hashes[..hit.num_blocks as usize]);
-        sequence.num_computed_tokens = hit.num_blocks * block_size;
-        sequence.num_published_blocks = hit.num_blocks;
+        match *start {
+            Start::Prefix(hit) => {
+                self.kv.adopt_prefix(row, &sequence.block_hashes[..hit.num_blocks as usize]);
+                sequence.num_computed_tokens = hit.num_blocks * block_size;
+            }
+            Start::Fork(Fork { parent, num_tokens }) => {
+                self.kv.share(parent, row, num_tokens);
+                sequence.num_computed_tokens = num_tokens;
+            }
+        }
+        sequence.num_published_blocks = sequence.num_computed_tokens / block_size;
         if sequence.num_cached_tokens.is_none() {
             sequence.num_cached_tokens = Some(sequence.num_computed_tokens);
             self.counters.prefix_cache_hits += u64::from(sequence.num_computed_tokens);

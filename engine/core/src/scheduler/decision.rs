@@ -53,7 +53,7 @@ pub enum WaitReason {
     },
     /// Sequences that run lack blocks, so newcomers get none.
     RunningLackBlocks,
-    /// Another sequence is computing the block that it needs next.
+    /// Another sequence is computing what it needs next.
     FollowsPrefix {
         /// Who computes it.
         leader: SequenceId,

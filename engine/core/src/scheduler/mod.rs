@@ -20,6 +20,7 @@ mod admission;
 mod audit;
 mod config;
 mod decision;
+mod fork;
 mod plan_step;
 mod preemption;
 mod settle;
@@ -50,12 +51,15 @@ pub struct NewSequence {
     pub sampling: Arc<SamplingParams>,
     /// With [`SchedulingPolicy::Priority`]: lower goes first.
     pub priority: i32,
+    /// A sequence of the same request that arrived before it: what both have in common is computed once. Its row is
+    /// looked at when this one is admitted; where it has none, this one is a sequence like any other.
+    pub forks: Option<SequenceId>,
 }
 
 impl NewSequence {
     /// A sequence that continues `prompt`; everything else is as if nobody had asked for it.
     pub fn new(id: SequenceId, prompt: Arc<[u32]>, sampling: Arc<SamplingParams>) -> Self {
-        Self { id, prompt, sampling, priority: 0 }
+        Self { id, prompt, sampling, priority: 0, forks: None }
     }
 }
 
@@ -157,7 +161,11 @@ impl Scheduler {
             SchedulingPolicy::Fcfs => 0,
             SchedulingPolicy::Priority { .. } => new.priority,
         };
-        let sequence = Sequence::new(new.id, new.prompt, new.sampling, max_tokens, priority);
+        let mut sequence = Sequence::new(new.id, new.prompt, new.sampling, max_tokens, priority);
+        if new.forks.is_some() {
+            // It looks nothing up: what it takes over was just computed.
+            (sequence.forks, sequence.num_cached_tokens) = (new.forks, Some(0));
+        }
         self.waiting.push(sequence, self.counters.steps);
         Ok(())
     }

@@ -19,6 +19,8 @@ pub(crate) struct Scenario {
 pub(crate) enum Operation {
     /// A sequence whose prompt is `shared` tokens that many have in common, then `own` ones.
     Arrive { shared: u32, own: u32, own_seed: u32, priority: i32, sampling: SamplingParams },
+    /// Another choice of a sequence that has arrived, ended or not, for the same prompt.
+    Fork { of: prop::sample::Index, choice: u32, max_tokens: u32 },
     /// Cancels one of those that have arrived, ended or not.
     Cancel(prop::sample::Index),
     /// Plans and submits a step if one may be in flight, else settles the oldest.
@@ -57,6 +59,8 @@ fn operation() -> impl Strategy<Value = Operation> {
                 Operation::Arrive { shared, own, own_seed, priority, sampling }
             }
         ),
+        1 => (any::<prop::sample::Index>(), 0u32..3, 1u32..40)
+            .prop_map(|(of, choice, max_tokens)| Operation::Fork { of, choice, max_tokens }),
         1 => any::<prop::sample::Index>().prop_map(Operation::Cancel),
         8 => Just(Operation::Step),
         1 => (1u8..60).prop_map(Operation::Steps),

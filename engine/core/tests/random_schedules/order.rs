@@ -36,6 +36,11 @@ impl Order {
         self.places.remove(&id);
     }
 
+    /// The priority of one that has not ended.
+    pub(crate) fn priority(&self, id: SequenceId) -> Option<i32> {
+        self.places.get(&id).map(|place| place.priority)
+    }
+
     fn rank(&self, id: SequenceId) -> Rank {
         let place = &self.places[&id];
         match self.policy {

@@ -79,9 +79,19 @@ impl World {
     pub(crate) fn apply(&mut self, operation: &Operation) {
         match operation {
             Operation::Arrive { shared, own, own_seed, priority, sampling } => {
-                let prompt = (0..*shared).chain((0..*own).map(|i| 1000 * (own_seed + 1) + i)).collect();
-                self.arrive(prompt, *priority, sampling.clone());
+                let own = (0..*own).map(|i| 1000 * (own_seed + 1) + i);
+                let prompt: Vec<u32> = (0..*shared).chain(own).collect();
+                self.arrive(prompt, *priority, sampling.clone(), None);
             }
+            Operation::Fork { of, choice, max_tokens } if !self.sequences.is_empty() => {
+                let parent = SequenceId(of.index(self.sequences.len()) as u64);
+                let Heard { prompt, sampling, .. } = &self.sequences[&parent];
+                let sampling =
+                    SamplingParams { choice: *choice, max_tokens: *max_tokens, ..(**sampling).clone() };
+                let priority = self.order.priority(parent).unwrap_or(0);
+                self.arrive(Arc::clone(prompt), priority, sampling, Some(parent));
+            }
+            Operation::Fork { .. } => {}
             Operation::Cancel(index) if !self.sequences.is_empty() => {
                 let id = SequenceId(index.index(self.sequences.len()) as u64);
                 self.heard(id).cancelled = true;
@@ -130,11 +140,20 @@ impl World {
         self.sequences.get_mut(&id).expect("only known sequences are named")
     }
 
-    fn arrive(&mut self, prompt: Vec<u32>, priority: i32, sampling: SamplingParams) {
+    fn arrive(
+        &mut self,
+        prompt: impl Into<Arc<[u32]>>,
+        priority: i32,
+        sampling: SamplingParams,
+        forks: Option<SequenceId>,
+    ) {
         let id = SequenceId(self.sequences.len() as u64);
         let (prompt, sampling): (Arc<[u32]>, _) = (prompt.into(), Arc::new(sampling));
-        let new =
-            NewSequence { priority, ..NewSequence::new(id, Arc::clone(&prompt), Arc::clone(&sampling)) };
+        let new = NewSequence {
+            priority,
+            forks,
+            ..NewSequence::new(id, Arc::clone(&prompt), Arc::clone(&sampling))
+        };
         let added = Observation::Added(new.clone());
         if self.scheduler.add(new).is_err() {
             let room = (self.max_model_len as usize).saturating_sub(prompt.len());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{NewSequence, SequenceLimits};
+use regatta_core::sequence::SequenceId;
 
 use super::inbox::{Asked, Inbox, Submission};
 use super::request::{GenerateRequest, SubmitError};
@@ -50,8 +51,11 @@ impl EngineHandle {
         self.inbox.submit(&asked, |id, place, choice| {
             let (request, max_tokens) = (&requests[place], max_tokens[place]);
             let (sender, stream) = ChoiceStream::new(id, max_tokens, Arc::clone(&self.inbox));
-            let sampling = Arc::new(SamplingParams { choice, max_tokens, ..request.sampling.clone() });
-            let sequence = NewSequence::new(id, Arc::clone(&request.prompt), sampling);
+            let first = request.sampling.choice;
+            let sampling = SamplingParams { choice: first + choice, max_tokens, ..request.sampling.clone() };
+            let mut sequence = NewSequence::new(id, Arc::clone(&request.prompt), sampling.into());
+            // The prompt is computed for the first choice alone.
+            sequence.forks = (choice > 0).then(|| SequenceId(id.0 - u64::from(choice)));
             (Submission { sequence, sender }, stream)
         })
     }

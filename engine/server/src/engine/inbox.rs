@@ -88,7 +88,7 @@ impl Inbox {
     }
 
     /// Takes all sequences that are asked for, or none. `make` builds one from its fresh id, the place of its prompt, and
-    /// its choice.
+    /// its choice; the ids of a prompt's choices follow each other.
     pub(super) fn submit<T>(
         &self,
         asked: &[Asked],

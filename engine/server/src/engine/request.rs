@@ -14,7 +14,7 @@ pub struct GenerateRequest {
     pub prompt: Arc<[u32]>,
     /// How many choices to generate; each is a sequence of its own.
     pub n: u32,
-    /// How tokens are chosen; `choice` is filled in for each stream.
+    /// How tokens are chosen; its `choice` is the first stream's, and the others' count up.
     pub sampling: SamplingParams,
 }
 

@@ -30,7 +30,7 @@ pub(super) async fn select(
         let rest = samples.split_off(samples.len().min(best_of as usize));
         let mut ranked = std::mem::replace(&mut samples, rest);
         ranked.sort_by(|a, b| mean_logprob(b).total_cmp(&mean_logprob(a)));
-        for (index, pieces) in index.by_ref().zip(ranked.into_iter().take(n as usize)) {
+        for (pieces, index) in ranked.into_iter().take(n as usize).zip(index.by_ref()) {
             selected.extend(pieces.into_iter().map(|piece| Piece { index, ..piece }));
         }
     }

@@ -121,6 +121,26 @@ async fn the_choices_of_a_request_differ_and_each_ends_once() {
 }
 
 #[tokio::test]
+async fn the_choices_of_a_request_get_what_each_gets_alone_and_compute_the_prompt_once() {
+    let (words, handle, _thread) = start_scripted();
+    let request = request(0..11, 3, 8);
+    let streams = handle.submit(request.clone()).unwrap();
+    // The prompt, then a step of all three: its last token twice and a decode.
+    words.send(Word::Run).unwrap();
+    words.send(Word::Run).unwrap();
+    let snapshot = settle(&handle, |s| s.steps == 2).await;
+    // Two full blocks in common, and one of each.
+    assert_eq!((snapshot.running, snapshot.kv.in_use), (3, 2 + 3));
+    drop(words);
+    for (choice, stream) in (0..).zip(streams) {
+        let sampling = SamplingParams { choice, ..request.sampling.clone() };
+        let expected = REPLY.expected(&request.prompt, &sampling, MAX_MODEL_LEN);
+        assert_eq!(token_ids(&read(stream).await), expected.token_ids);
+    }
+    settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+}
+
+#[tokio::test]
 async fn a_dropped_stream_frees_its_blocks_within_one_step() {
     let (words, handle, _thread) = start_scripted();
     let gone = handle.submit(request(0..10, 1, 100)).unwrap();

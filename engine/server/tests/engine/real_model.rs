@@ -116,6 +116,42 @@ async fn alone(block_size: u32) -> Vec<Answer> {
     answers(setup).await.0
 }
 
+#[tokio::test]
+async fn the_choices_of_one_request_are_bit_identical_to_separate_requests_with_the_same_seeds() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runner/tests/data/tiny-llama.gguf");
+    let kv_memory = KvMemory::Blocks(64);
+    let options =
+        LoadOptions { max_num_seqs: 8, kv_memory, max_model_len: Some(MAX_MODEL_LEN), ..Default::default() };
+    let runner = load(&model, &options).expect("the test data is readable").runner;
+    let scheduler =
+        SchedulerConfig { max_model_len: MAX_MODEL_LEN, enable_prefix_caching: false, ..Default::default() };
+    let (handle, _thread) =
+        Engine::spawn(runner, EngineConfig { scheduler, ..EngineConfig::default() }).unwrap();
+    let sampling = SamplingParams {
+        seed: 5,
+        logprobs: Some(2),
+        presence_penalty: 0.5,
+        max_tokens: 20,
+        ..Default::default()
+    };
+    let request = |n, choice| GenerateRequest {
+        request_id: "choices".to_owned(),
+        // Not a whole number of blocks, so that the forks copy one.
+        prompt: (0..37).map(|k| k * 5 % 256).collect(),
+        n,
+        sampling: SamplingParams { choice, ..sampling.clone() },
+    };
+    let mut together = Vec::new();
+    for stream in handle.submit(request(4, 0)).unwrap() {
+        together.push(read(stream).await);
+    }
+    for choice in 0..4 {
+        let alone = read(handle.submit(request(1, choice)).unwrap().remove(0)).await;
+        assert_eq!(together[choice as usize], alone, "choice {choice}");
+        assert!(together[..choice as usize].iter().all(|other| other.token_ids != alone.token_ids));
+    }
+}
+
 fn assert_same(together: &[Answer], alone: &[Answer]) {
     let differing: Vec<_> = (0..alone.len()).filter(|&i| together.get(i) != Some(&alone[i])).collect();
     assert!(differing.is_empty() && together.len() == alone.len(), "requests {differing:?} differ");

@@ -1,0 +1,35 @@
+//! Sequences that continue others: they take over what is computed instead of computing it again.
+//!
+//! A fork shares the full blocks of its parent and copies the one that both go on to write to. While its parent still
+//! computes tokens that they have in common it waits; where the parent has no row any more, it is a sequence like any
+//! other.
+
+use super::{Scheduler, WaitReason};
+use crate::plan::Row;
+use crate::sequence::Sequence;
+
+/// What a sequence takes over from its parent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fork {
+    pub(super) parent: Row,
+    /// Leading tokens that are computed; at least 1, and fewer than the sequence has.
+    pub(super) num_tokens: u32,
+}
+
+impl Scheduler {
+    /// What `child` can take over, if anything.
+    ///
+    /// # Errors
+    /// Its parent is about to compute more of it.
+    pub(super) fn fork_of(&self, child: &Sequence) -> Result<Option<Fork>, WaitReason> {
+        let parent = child.forks.filter(|_| child.may_skip_prompt()).and_then(|id| self.row_of.get(&id));
+        let Some(&parent) = parent else { return Ok(None) };
+        let sequence = self.sequence(parent);
+        let num_tokens = sequence.num_common_tokens(child).min(child.num_tokens() - 1);
+        if sequence.num_computed_tokens < num_tokens {
+            return Err(WaitReason::FollowsPrefix { leader: sequence.id });
+        }
+        let can_fork = num_tokens > 0 && self.kv.can_fork(parent, num_tokens);
+        Ok(can_fork.then_some(Fork { parent, num_tokens }))
+    }
+}

@@ -46,6 +46,10 @@ pub(crate) struct Sequence {
     pub(crate) num_published_blocks: u32,
     /// Tokens that a step in flight computes; 0 when there is none.
     pub(crate) num_in_flight_tokens: u32,
+    /// Whether it pauses after each token.
+    pub(crate) holds: bool,
+    /// Whether it does so now.
+    pub(crate) held: bool,
     /// To end when its step is settled.
     pub(crate) cancelled: bool,
     /// The step at which it began to wait, while it waits.
@@ -80,6 +84,8 @@ impl Sequence {
             block_hashes: Vec::new(),
             num_published_blocks: 0,
             num_in_flight_tokens: 0,
+            holds: false,
+            held: false,
             cancelled: false,
             waits_since: 0,
             num_waited_steps: 0,
@@ -169,6 +175,12 @@ impl Sequence {
         } else {
             None
         }
+    }
+
+    /// Goes on with this token. How long it gets is not its own business.
+    pub(crate) fn resume(&mut self, token_id: u32) {
+        self.held = false;
+        self.push(token_id);
     }
 
     /// Extends `block_hashes` to at least `num_blocks`, all of which must be full of known tokens.

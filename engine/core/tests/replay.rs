@@ -32,6 +32,7 @@ fn add(id: u64) -> ScheduleRecord {
         max_tokens: 2,
         priority: 0,
         forks: None,
+        holds: false,
         prompt_logprobs: false,
     })
 }

@@ -85,6 +85,8 @@ impl Header {
 pub enum ScheduleRecord {
     /// A sequence was added.
     Add(RecordedSequence),
+    /// A held sequence goes on with this token.
+    Resume(SequenceId, u32),
     /// A sequence was cancelled.
     Cancel(SequenceId),
     /// The scheduler was asked for a step and had one.
@@ -115,6 +117,9 @@ pub struct RecordedSequence {
     /// See [`NewSequence::forks`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forks: Option<SequenceId>,
+    /// See [`NewSequence::holds`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holds: bool,
     /// Whether log-probabilities of the prompt are computed, so that none of it comes from the cache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prompt_logprobs: bool,
@@ -129,6 +134,7 @@ impl RecordedSequence {
             max_tokens: new.sampling.max_tokens,
             priority: new.priority,
             forks: new.forks,
+            holds: new.holds,
             prompt_logprobs: new.sampling.prompt_logprobs.is_some(),
         }
     }

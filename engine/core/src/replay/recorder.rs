@@ -1,6 +1,6 @@
 //! From what the engine does to what is written down.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{Pseudonyms, RecordedPlan, RecordedSequence, STOP_TOKEN, ScheduleRecord};
 use crate::event::{Event, FinishReason};
@@ -14,6 +14,8 @@ use crate::sequence::SequenceId;
 pub enum Observation {
     /// A sequence was added and not refused.
     Added(NewSequence),
+    /// A held sequence goes on with this token.
+    Resumed(SequenceId, u32),
     /// A sequence was cancelled.
     Cancelled(SequenceId),
     /// A step was planned; see [`Observation::planned`].
@@ -68,6 +70,8 @@ impl Observation {
 #[derive(Debug)]
 pub struct Recorder {
     pseudonyms: Pseudonyms,
+    /// Sequences that go on with what they are resumed with, not with what they choose.
+    holding: HashSet<SequenceId>,
     rows: HashMap<Row, SequenceId>,
     /// Who takes part in the steps in flight, by the plan's order.
     in_flight: VecDeque<Vec<SequenceId>>,
@@ -76,18 +80,27 @@ pub struct Recorder {
 impl Recorder {
     /// A recorder whose numbers depend on `key`: random, and kept nowhere else.
     pub fn new(key: [u8; 32]) -> Self {
-        Self { pseudonyms: Pseudonyms::new(key), rows: HashMap::new(), in_flight: VecDeque::new() }
+        Self {
+            pseudonyms: Pseudonyms::new(key),
+            holding: HashSet::new(),
+            rows: HashMap::new(),
+            in_flight: VecDeque::new(),
+        }
     }
 
     /// What is to be written.
     pub fn record(&mut self, observation: Observation) -> ScheduleRecord {
         match observation {
             Observation::Added(new) => {
+                self.holding.extend(new.holds.then_some(new.id));
                 let prompt = self.pseudonyms.prompt(new.id, None, &new.prompt);
                 ScheduleRecord::Add(RecordedSequence::new(&new, prompt))
             }
+            Observation::Resumed(id, token_id) => {
+                ScheduleRecord::Resume(id, self.pseudonyms.next(id, token_id))
+            }
             Observation::Cancelled(id) => {
-                self.pseudonyms.end(id);
+                self.end(id);
                 ScheduleRecord::Cancel(id)
             }
             Observation::Planned { plan, admitted } => {
@@ -100,11 +113,16 @@ impl Recorder {
             Observation::Settled { tokens, ended } => ScheduleRecord::Settle(self.settled(tokens, &ended)),
             Observation::Failed => {
                 let ids = self.in_flight.pop_front().unwrap_or_default();
-                ids.into_iter().for_each(|id| self.pseudonyms.end(id));
+                ids.into_iter().for_each(|id| self.end(id));
                 ScheduleRecord::Fail
             }
             Observation::Ended => ScheduleRecord::End,
         }
+    }
+
+    fn end(&mut self, id: SequenceId) {
+        self.pseudonyms.end(id);
+        self.holding.remove(&id);
     }
 
     fn settled(&mut self, tokens: Vec<Vec<u32>>, ended: &[(SequenceId, Option<u32>)]) -> Vec<Vec<u32>> {
@@ -112,14 +130,14 @@ impl Recorder {
         let stops: HashMap<_, _> = ended.iter().copied().collect();
         let mut numbers = |id, tokens: Vec<u32>| -> Vec<u32> {
             let stop = stops.get(&id).copied().flatten();
-            let number = |token| match stop == Some(token) {
+            let number = |token| match stop == Some(token) || self.holding.contains(&id) {
                 true => STOP_TOKEN,
                 false => self.pseudonyms.next(id, token),
             };
             tokens.into_iter().map(number).collect()
         };
         let numbers = ids.into_iter().zip(tokens).map(|(id, tokens)| numbers(id, tokens)).collect();
-        ended.iter().for_each(|&(id, _)| self.pseudonyms.end(id));
+        ended.iter().for_each(|&(id, _)| self.end(id));
         numbers
     }
 }

@@ -95,6 +95,7 @@ impl Replayer {
         let mut step = None;
         match record {
             ScheduleRecord::Add(sequence) => self.add(sequence)?,
+            ScheduleRecord::Resume(id, token_id) => self.scheduler.resume(id, token_id),
             ScheduleRecord::Cancel(id) => self.scheduler.cancel(id, &mut self.updates),
             ScheduleRecord::Plan(recorded) => step = Some(self.plan(&recorded)?),
             ScheduleRecord::Nothing => self.plan_nothing()?,
@@ -124,10 +125,12 @@ impl Replayer {
 
     fn add(&mut self, sequence: RecordedSequence) -> Result<(), ReplayError> {
         let id = sequence.id;
-        if self.last_id >= Some(id) {
+        // A fork may have a place that was kept for it; nobody else has one before those that are there.
+        let is_live = self.waiting.contains(&id) || self.rows.values().any(|&(other, _)| other == id);
+        if if sequence.forks.is_some() { is_live } else { self.last_id >= Some(id) } {
             return Err(contradiction(format!("sequence {} is added out of order", id.0)));
         }
-        self.last_id = Some(id);
+        self.last_id = self.last_id.max(Some(id));
         let sampling = SamplingParams {
             max_tokens: sequence.max_tokens,
             prompt_logprobs: sequence.prompt_logprobs.then_some(0),
@@ -137,6 +140,7 @@ impl Replayer {
         let new = NewSequence {
             priority: sequence.priority,
             forks: sequence.forks,
+            holds: sequence.holds,
             ..NewSequence::new(id, sequence.prompt.into(), Arc::new(sampling))
         };
         // Refused then as now: nothing is scheduled for it.

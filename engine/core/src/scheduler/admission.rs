@@ -46,7 +46,7 @@ impl Scheduler {
         }
     }
 
-    /// Preempts sequences from `self.running[index]` on, last first, until the first of those that wait has a row and
+    /// Preempts held sequences, then those from `self.running[index]` on, last first, until the first of those that wait has a row and
     /// blocks; nobody when that is not enough.
     fn make_way(&mut self, index: usize, draft: &Draft) -> Result<Entry, WaitReason> {
         loop {
@@ -67,10 +67,15 @@ impl Scheduler {
                 WaitReason::NoBlocks { num_needed, num_available }
             };
             let idle = tail.iter().filter(|&&row| !self.sequence(row).in_flight());
-            let num_held: u32 = idle.map(|&row| self.kv.num_held(row)).sum();
-            let victim = self.last_idle(index).filter(|_| num_kept <= num_available + num_held);
-            let beneficiary = self.waiting.first().map(|first| first.id);
-            let (Some(victim), Some(beneficiary)) = (victim, beneficiary) else { return Err(because) };
+            let num_held: u32 = idle.chain(&self.held).map(|&row| self.kv.num_held(row)).sum();
+            if num_kept > num_available + num_held {
+                return Err(because);
+            }
+            let Some(beneficiary) = self.waiting.first().map(|first| first.id) else { return Err(because) };
+            if self.preempt_held(beneficiary) {
+                continue;
+            }
+            let Some(victim) = self.last_idle(index) else { return Err(because) };
             self.preempt(victim, beneficiary);
         }
     }
@@ -150,9 +155,8 @@ impl Scheduler {
             num_cached_tokens: sequence.num_computed_tokens,
         });
         self.row_of.insert(sequence.id, row);
-        let place = self.running.partition_point(|&other| self.sequence(other).rank() < sequence.rank());
-        self.running.insert(place, row);
         self.rows[row.0 as usize] = Some(sequence);
+        self.run(row);
         row
     }
 }

@@ -27,7 +27,16 @@ impl Scheduler {
         ensure(!self.free_rows.iter().any(occupied), || "a free row is occupied".to_owned())?;
         let running: Vec<_> =
             self.running.iter().filter(|row| occupied(row)).map(|&row| self.sequence(row).rank()).collect();
-        ensure(running.len() == num_occupied, || "an occupied row is not among the running".to_owned())?;
+        let num_held = self.running.iter().filter(|row| occupied(row) && self.sequence(**row).held).count();
+        let num_apart = self.held.len() - num_held;
+        ensure(running.len() + num_apart == num_occupied, || {
+            "an occupied row is not among the running".to_owned()
+        })?;
+        let mut held = self.held.iter();
+        ensure(held.all(|row| occupied(row) && self.sequence(*row).held), || "a row is not held".to_owned())?;
+        ensure(self.parked.values().all(|sequence| sequence.held), || {
+            "a parked sequence is not held".to_owned()
+        })?;
         ensure(running.is_sorted(), || "running sequences are out of order".to_owned())
     }
 }

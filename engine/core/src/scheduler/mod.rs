@@ -21,6 +21,7 @@ mod audit;
 mod config;
 mod decision;
 mod fork;
+mod hold;
 mod plan_step;
 mod preemption;
 mod settle;
@@ -54,12 +55,15 @@ pub struct NewSequence {
     /// A sequence of the same request that arrived before it: what both have in common is computed once. Its row is
     /// looked at when this one is admitted; where it has none, this one is a sequence like any other.
     pub forks: Option<SequenceId>,
+    /// Whether it pauses after each token until [`Scheduler::resume`]. It ends by [`Scheduler::cancel`] alone, and is to
+    /// be resumed with fewer than `max_tokens` tokens.
+    pub holds: bool,
 }
 
 impl NewSequence {
     /// A sequence that continues `prompt`; everything else is as if nobody had asked for it.
     pub fn new(id: SequenceId, prompt: Arc<[u32]>, sampling: Arc<SamplingParams>) -> Self {
-        Self { id, prompt, sampling, priority: 0, forks: None }
+        Self { id, prompt, sampling, priority: 0, forks: None, holds: false }
     }
 }
 
@@ -110,9 +114,13 @@ pub struct Scheduler {
     /// Sequences by row.
     rows: Vec<Option<Sequence>>,
     free_rows: Vec<Row>,
-    /// Occupied rows in order of rank; may also name rows emptied since the last step.
+    /// Occupied rows in order of rank, but for held ones; may also name rows emptied or held since the last step.
     running: Vec<Row>,
     waiting: Waiting,
+    /// Rows of held sequences.
+    held: Vec<Row>,
+    /// Held sequences that lost their rows.
+    parked: HashMap<SequenceId, Sequence>,
     /// Rows emptied since the last plan.
     released: Vec<Row>,
     row_of: HashMap<SequenceId, Row>,
@@ -140,6 +148,8 @@ impl Scheduler {
                 SchedulingPolicy::Fcfs => None,
                 SchedulingPolicy::Priority { ageing_steps } => Some(u64::from(ageing_steps)),
             }),
+            held: Vec::new(),
+            parked: HashMap::new(),
             released: Vec::new(),
             row_of: HashMap::new(),
             next_blocks: HashMap::new(),
@@ -162,6 +172,7 @@ impl Scheduler {
             SchedulingPolicy::Priority { .. } => new.priority,
         };
         let mut sequence = Sequence::new(new.id, new.prompt, new.sampling, max_tokens, priority);
+        sequence.holds = new.holds;
         if new.forks.is_some() {
             // It looks nothing up: what it takes over was just computed.
             (sequence.forks, sequence.num_cached_tokens) = (new.forks, Some(0));
@@ -173,7 +184,8 @@ impl Scheduler {
     /// Ends a sequence that nobody wants any more, in [`FinishReason::Abort`]. Its blocks are free at once, or when
     /// the step that it is part of is settled. Unknown and ended sequences are ignored.
     pub fn cancel(&mut self, id: SequenceId, updates: &mut Vec<Update>) {
-        if let Some(sequence) = self.waiting.remove(id, self.counters.steps) {
+        let without_row = self.waiting.remove(id, self.counters.steps).or_else(|| self.parked.remove(&id));
+        if let Some(sequence) = without_row {
             updates.push(Update { id, event: sequence.finished(FinishReason::Abort) });
         } else if let Some(&row) = self.row_of.get(&id) {
             let sequence = self.sequence_mut(row);
@@ -187,7 +199,13 @@ impl Scheduler {
 
     /// Ends all sequences in [`FinishReason::Abort`]. No step may be in flight.
     pub fn abort_all(&mut self, updates: &mut Vec<Update>) {
-        let ids: Vec<SequenceId> = self.row_of.keys().copied().chain(self.waiting.ids()).collect();
+        let ids: Vec<SequenceId> = self
+            .row_of
+            .keys()
+            .copied()
+            .chain(self.waiting.ids())
+            .chain(self.parked.keys().copied())
+            .collect();
         for id in ids {
             self.cancel(id, updates);
         }
@@ -195,14 +213,14 @@ impl Scheduler {
 
     /// Whether any sequence has not ended.
     pub fn has_work(&self) -> bool {
-        !self.row_of.is_empty() || !self.waiting.is_empty()
+        !self.row_of.is_empty() || !self.waiting.is_empty() || !self.parked.is_empty()
     }
 
     /// The figures now.
     pub fn stats(&self) -> SchedulerStats {
         SchedulerStats {
             running: self.row_of.len(),
-            waiting: self.waiting.len(),
+            waiting: self.waiting.len() + self.parked.len(),
             waiting_tokens: self.waiting.num_prompt_tokens(),
             blocks: self.kv.usage(),
             ..self.counters
@@ -231,9 +249,17 @@ impl Scheduler {
         let sequence = self.rows[row.0 as usize].take().expect("only occupied rows are vacated");
         self.kv.release(row);
         self.row_of.remove(&sequence.id);
+        self.held.retain(|&other| other != row);
         self.released.push(row);
         self.free_rows.push(row);
         sequence
+    }
+
+    /// Puts an occupied row among those that run; no other of those may be empty.
+    fn run(&mut self, row: Row) {
+        let rank = self.sequence(row).rank();
+        let place = self.running.partition_point(|&other| self.sequence(other).rank() < rank);
+        self.running.insert(place, row);
     }
 
     fn finish(&mut self, row: Row, reason: FinishReason, updates: &mut Vec<Update>) {

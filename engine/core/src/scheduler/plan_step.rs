@@ -25,7 +25,7 @@ impl Scheduler {
         plan.clear();
         self.next_blocks.clear();
         self.decisions.clear();
-        self.running.retain(|row| self.rows[row.0 as usize].is_some());
+        self.running.retain(|row| self.rows[row.0 as usize].as_ref().is_some_and(|sequence| !sequence.held));
         self.waiting.age(self.counters.steps);
         let budget = self.config.max_num_batched_tokens;
         self.fill(&mut Draft { plan, budget, num_partial: 0, promised: 0, closed: None });

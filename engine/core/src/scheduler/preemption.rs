@@ -4,12 +4,15 @@ use super::{Decision, Scheduler, WaitReason};
 use crate::sequence::SequenceId;
 
 impl Scheduler {
-    /// Frees blocks until `num_blocks` are available, by preempting those that run, last first, down to
+    /// Frees blocks until `num_blocks` are available, by preempting held sequences, then those that run, last first, down to
     /// `self.running[index]` itself. `false` when that one had to go too, or when it must wait for others that are in
     /// flight; none behind it can run then either.
     pub(super) fn make_room(&mut self, num_blocks: u32, index: usize) -> bool {
         let beneficiary = self.sequence(self.running[index]).id;
         while self.kv.num_available() < num_blocks {
+            if self.preempt_held(beneficiary) {
+                continue;
+            }
             let is_last = index + 1 == self.running.len();
             let Some(victim) = self.last_idle(index).filter(|&victim| victim != index || is_last) else {
                 let because =

@@ -61,7 +61,8 @@ impl Scheduler {
         if result.token_ids.is_empty() {
             return self.fail_sequence(row, "the runner chose no token".to_owned(), updates);
         }
-        let first = sequence.generated.is_empty();
+        // The prompt of a fork that holds is what its parent was told and generated.
+        let first = sequence.generated.is_empty() && !(sequence.holds && sequence.forks.is_some());
         let num_prompt_tokens = u64::from(sequence.num_prompt_tokens());
         let mut logprobs = result.logprobs.drain(..);
         let mut finish = None;
@@ -69,14 +70,20 @@ impl Scheduler {
         for &token_id in &result.token_ids {
             updates.push(Update { id, event: Event::Token { token_id, logprobs: logprobs.next() } });
             num_new += 1;
+            if sequence.holds {
+                break;
+            }
             finish = sequence.push(token_id);
             if finish.is_some() {
                 break;
             }
         }
+        let holds = sequence.holds;
         self.counters.generation_tokens += num_new;
         self.counters.prompt_tokens += if first { num_prompt_tokens } else { 0 };
-        if let Some(reason) = finish {
+        if holds {
+            self.hold(row);
+        } else if let Some(reason) = finish {
             self.finish(row, reason, updates);
         }
     }

@@ -18,9 +18,12 @@ pub(crate) struct Scenario {
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     /// A sequence whose prompt is `shared` tokens that many have in common, then `own` ones.
-    Arrive { shared: u32, own: u32, own_seed: u32, priority: i32, sampling: SamplingParams },
-    /// Another choice of a sequence that has arrived, ended or not, for the same prompt.
+    Arrive { shared: u32, own: u32, own_seed: u32, priority: i32, holds: bool, sampling: SamplingParams },
+    /// Another choice of a sequence that has arrived, ended or not, for the same prompt; of one that holds, another
+    /// continuation of what it has so far.
     Fork { of: prop::sample::Index, choice: u32, max_tokens: u32 },
+    /// Resumes one of those that are held.
+    Resume { which: prop::sample::Index, token_id: u32 },
     /// Cancels one of those that have arrived, ended or not.
     Cancel(prop::sample::Index),
     /// Plans and submits a step if one may be in flight, else settles the oldest.
@@ -54,13 +57,15 @@ fn sampling() -> impl Strategy<Value = SamplingParams> {
 
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        3 => (0u32..48, 0u32..24, 0u32..4, priority(), sampling()).prop_map(
-            |(shared, own, own_seed, priority, sampling)| {
-                Operation::Arrive { shared, own, own_seed, priority, sampling }
+        3 => (0u32..48, 0u32..24, 0u32..4, priority(), prop::bool::weighted(0.2), sampling()).prop_map(
+            |(shared, own, own_seed, priority, holds, sampling)| {
+                Operation::Arrive { shared, own, own_seed, priority, holds, sampling }
             }
         ),
         1 => (any::<prop::sample::Index>(), 0u32..3, 1u32..40)
             .prop_map(|(of, choice, max_tokens)| Operation::Fork { of, choice, max_tokens }),
+        3 => (any::<prop::sample::Index>(), 0u32..8)
+            .prop_map(|(which, token_id)| Operation::Resume { which, token_id }),
         1 => any::<prop::sample::Index>().prop_map(Operation::Cancel),
         8 => Just(Operation::Step),
         1 => (1u8..60).prop_map(Operation::Steps),

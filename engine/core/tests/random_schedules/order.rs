@@ -14,6 +14,14 @@ struct Place {
     row: Option<Row>,
     num_waited_steps: u32,
     aged: bool,
+    /// It is in nobody's way, and nobody waits for it.
+    held: bool,
+}
+
+impl Place {
+    fn waits(&self) -> bool {
+        self.row.is_none() && !self.held
+    }
 }
 
 /// The sequences that have not ended.
@@ -29,11 +37,19 @@ impl Order {
     }
 
     pub(crate) fn arrive(&mut self, id: SequenceId, priority: i32) {
-        self.places.insert(id, Place { priority, row: None, num_waited_steps: 0, aged: false });
+        self.places.insert(id, Place { priority, row: None, num_waited_steps: 0, aged: false, held: false });
     }
 
     pub(crate) fn end(&mut self, id: SequenceId) {
         self.places.remove(&id);
+    }
+
+    pub(crate) fn hold(&mut self, id: SequenceId) {
+        self.place(id).held = true;
+    }
+
+    pub(crate) fn resume(&mut self, id: SequenceId) {
+        self.place(id).held = false;
     }
 
     /// The priority of one that has not ended.
@@ -60,7 +76,7 @@ impl Order {
         let first = |runs| {
             self.places
                 .iter()
-                .filter(|(_, place)| place.row.is_some() == runs)
+                .filter(|(_, place)| place.row.is_some() == runs && !place.held)
                 .map(|(&id, _)| id)
                 .min_by_key(|&id| self.rank(id))
         };
@@ -87,10 +103,10 @@ impl Order {
         assert!(serves_first || !in_flight.is_empty(), "{first:?} comes first and has no part in the step");
 
         let best_waiting =
-            self.places.iter().filter(|(_, place)| place.row.is_none()).map(|(&id, _)| self.rank(id)).min();
+            self.places.iter().filter(|(_, place)| place.waits()).map(|(&id, _)| self.rank(id)).min();
         let num_partial = plan.sequences.iter().filter(|sequence| !sequence.samples).count();
         assert!(num_partial <= self.max_partial as usize, "{num_partial} sequences in parts");
-        for (id, row) in self.with_row() {
+        for (id, row) in self.with_row().filter(|(id, _)| !self.places[id].held) {
             let admitted = plan.admitted.iter().any(|admission| admission.row == row);
             if admitted {
                 assert!(
@@ -109,7 +125,7 @@ impl Order {
                 "a newcomer came before {id:?}"
             );
         }
-        for place in self.places.values_mut().filter(|place| place.row.is_none()) {
+        for place in self.places.values_mut().filter(|place| place.waits()) {
             place.num_waited_steps += 1;
         }
     }
@@ -120,7 +136,7 @@ impl Order {
 
     fn age(&mut self) {
         if let SchedulingPolicy::Priority { ageing_steps } = self.policy {
-            for place in self.places.values_mut().filter(|place| place.row.is_none()) {
+            for place in self.places.values_mut().filter(|place| place.waits()) {
                 place.aged |= place.num_waited_steps >= ageing_steps;
             }
         }
@@ -132,6 +148,7 @@ impl Order {
                 Decision::Admitted { id, row, .. } => self.place(id).row = Some(row),
                 Decision::Preempted { id, beneficiary, .. } => {
                     let may = match self.places[&beneficiary].row {
+                        _ if self.places[&id].held => true,
                         Some(_) => self.rank(beneficiary) <= self.rank(id),
                         None => self.may_oust(beneficiary, id),
                     };

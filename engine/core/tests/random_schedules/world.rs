@@ -24,6 +24,10 @@ struct Heard {
     prompt_logprobs: Option<Vec<PositionLogprobs>>,
     cancelled: bool,
     ended: bool,
+    holds: bool,
+    held: bool,
+    /// The tokens that it went on with.
+    resumed: Vec<u32>,
 }
 
 pub(crate) struct World {
@@ -78,25 +82,32 @@ impl World {
 
     pub(crate) fn apply(&mut self, operation: &Operation) {
         match operation {
-            Operation::Arrive { shared, own, own_seed, priority, sampling } => {
+            Operation::Arrive { shared, own, own_seed, priority, holds, sampling } => {
                 let own = (0..*own).map(|i| 1000 * (own_seed + 1) + i);
                 let prompt: Vec<u32> = (0..*shared).chain(own).collect();
-                self.arrive(prompt, *priority, sampling.clone(), None);
+                self.arrive(prompt, *priority, sampling.clone(), None, *holds);
             }
             Operation::Fork { of, choice, max_tokens } if !self.sequences.is_empty() => {
                 let parent = SequenceId(of.index(self.sequences.len()) as u64);
-                let Heard { prompt, sampling, .. } = &self.sequences[&parent];
+                let Heard { prompt, sampling, holds, resumed, .. } = &self.sequences[&parent];
                 let sampling =
                     SamplingParams { choice: *choice, max_tokens: *max_tokens, ..(**sampling).clone() };
-                let priority = self.order.priority(parent).unwrap_or(0);
-                self.arrive(Arc::clone(prompt), priority, sampling, Some(parent));
+                let prompt = match holds {
+                    true => prompt.iter().chain(resumed).copied().chain([*choice]).collect(),
+                    false => Arc::clone(prompt),
+                };
+                let (priority, holds) = (self.order.priority(parent).unwrap_or(0), *holds);
+                self.arrive(prompt, priority, sampling, Some(parent), holds);
             }
             Operation::Fork { .. } => {}
+            Operation::Resume { which, token_id } => {
+                let held: Vec<SequenceId> = self.held().collect();
+                if !held.is_empty() {
+                    self.resume(held[which.index(held.len())], *token_id);
+                }
+            }
             Operation::Cancel(index) if !self.sequences.is_empty() => {
-                let id = SequenceId(index.index(self.sequences.len()) as u64);
-                self.heard(id).cancelled = true;
-                self.scheduler.cancel(id, &mut self.updates);
-                self.record(Observation::Cancelled(id));
+                self.cancel(SequenceId(index.index(self.sequences.len()) as u64));
             }
             Operation::Cancel(_) => {}
             Operation::Step => self.step(),
@@ -112,6 +123,9 @@ impl World {
     /// Runs until nothing is left to do.
     pub(crate) fn finish(&mut self) {
         while self.scheduler.has_work() || !self.in_flight.is_empty() {
+            let held: Vec<SequenceId> = self.held().collect();
+            held.into_iter().for_each(|id| self.resume(id, 1));
+            self.check();
             self.step();
             self.check();
         }
@@ -146,12 +160,17 @@ impl World {
         priority: i32,
         sampling: SamplingParams,
         forks: Option<SequenceId>,
+        holds: bool,
     ) {
         let id = SequenceId(self.sequences.len() as u64);
+        // What a sequence that holds goes on with is not what it chose, so that nothing can look back.
+        let frequency_penalty = if holds { 0.0 } else { sampling.frequency_penalty };
+        let sampling = SamplingParams { frequency_penalty, ..sampling };
         let (prompt, sampling): (Arc<[u32]>, _) = (prompt.into(), Arc::new(sampling));
         let new = NewSequence {
             priority,
             forks,
+            holds,
             ..NewSequence::new(id, Arc::clone(&prompt), Arc::clone(&sampling))
         };
         let added = Observation::Added(new.clone());
@@ -177,8 +196,47 @@ impl World {
             prompt_logprobs: None,
             cancelled: false,
             ended: false,
+            holds,
+            held: false,
+            resumed: Vec::new(),
         };
         self.sequences.insert(id, heard);
+        self.allow_again();
+    }
+
+    fn held(&self) -> impl Iterator<Item = SequenceId> {
+        self.sequences.iter().filter(|(_, heard)| heard.held && !heard.ended).map(|(&id, _)| id)
+    }
+
+    /// Lets a held sequence go on, or ends it where it has all the tokens that it may have.
+    fn resume(&mut self, id: SequenceId, token_id: u32) {
+        let heard = &self.sequences[&id];
+        let room = self.max_model_len - heard.prompt.len() as u32;
+        if heard.resumed.len() as u32 + 1 >= heard.sampling.max_tokens.min(room) {
+            return self.cancel(id);
+        }
+        self.scheduler.resume(id, token_id);
+        self.record(Observation::Resumed(id, token_id));
+        self.order.resume(id);
+        let heard = self.heard(id);
+        heard.held = false;
+        heard.resumed.push(token_id);
+        self.allow_again();
+    }
+
+    fn cancel(&mut self, id: SequenceId) {
+        self.heard(id).cancelled = true;
+        self.scheduler.cancel(id, &mut self.updates);
+        self.record(Observation::Cancelled(id));
+    }
+
+    /// Where sequences hold, one that goes on may undo the work of all others, once.
+    fn allow_again(&mut self) {
+        let live = self.sequences.values().filter(|heard| !heard.ended);
+        let tokens =
+            live.map(|heard| heard.prompt.len() as u64 + u64::from(heard.sampling.max_tokens)).sum::<u64>();
+        let holds = self.sequences.values().any(|heard| heard.holds);
+        self.max_steps += if holds { 2 * tokens * u64::from(self.limits.max_in_flight) } else { 0 };
     }
 
     fn step(&mut self) {
@@ -207,7 +265,8 @@ impl World {
             self.scheduler.settle(&plan, &mut output, &mut self.updates);
             self.record(Observation::settled(&output, &self.updates[first..]));
         } else {
-            assert!(!self.scheduler.has_work(), "nothing is scheduled while sequences wait");
+            let all_held = self.sequences.values().all(|heard| heard.held || heard.ended);
+            assert!(!self.scheduler.has_work() || all_held, "nothing is scheduled while sequences wait");
         }
     }
 
@@ -241,6 +300,7 @@ impl World {
 
     fn hear(&mut self, id: SequenceId, event: Event) {
         let heard = self.sequences.get_mut(&id).expect("events name known sequences");
+        assert!(!heard.held || event.is_terminal(), "{event:?} of {id:?}, which is held");
         assert!(!heard.ended, "{event:?} after the terminal event of {id:?}");
         heard.ended = event.is_terminal();
         if heard.ended {
@@ -250,6 +310,11 @@ impl World {
             Event::Token { token_id, logprobs } => {
                 heard.token_ids.push(token_id);
                 heard.logprobs.extend(logprobs);
+                if heard.holds {
+                    heard.held = true;
+                    self.order.hold(id);
+                    self.compare_held(id);
+                }
             }
             Event::PromptLogprobs(logprobs) => {
                 assert!(heard.token_ids.is_empty(), "prompt log-probabilities after a token");
@@ -257,12 +322,23 @@ impl World {
             }
             Event::Finished { reason, num_prompt_tokens, num_generated_tokens, num_cached_tokens } => {
                 assert_eq!(num_prompt_tokens as usize, heard.prompt.len());
-                assert_eq!(num_generated_tokens as usize, heard.token_ids.len());
+                let num_kept = if heard.holds { heard.resumed.len() } else { heard.token_ids.len() };
+                assert_eq!(num_generated_tokens as usize, num_kept);
                 assert!(num_cached_tokens < num_prompt_tokens, "a token must be computed");
                 self.compare(id, reason);
             }
             Event::Failed { .. } => {}
         }
+    }
+
+    /// What was chosen last is what follows the prompt and the tokens that it was resumed with.
+    fn compare_held(&self, id: SequenceId) {
+        let heard = &self.sequences[&id];
+        let tokens: Vec<u32> = heard.prompt.iter().chain(&heard.resumed).copied().collect();
+        let sampling = SamplingParams { max_tokens: 1, prompt_logprobs: None, ..(*heard.sampling).clone() };
+        let expected = self.reply.expected_of(self.limits.kv_groups, &tokens, &sampling, u32::MAX);
+        assert_eq!(heard.token_ids.last(), expected.token_ids.last(), "another token than alone");
+        assert_eq!(heard.logprobs.last(), expected.logprobs.last());
     }
 
     fn compare(&self, id: SequenceId, reason: FinishReason) {
@@ -271,6 +347,9 @@ impl World {
             self.reply.expected_of(self.limits.kv_groups, &heard.prompt, &heard.sampling, self.max_model_len);
         if reason == FinishReason::Abort {
             assert!(heard.cancelled, "aborted without a reason");
+            if heard.holds {
+                return;
+            }
             assert!(expected.token_ids.starts_with(&heard.token_ids), "other tokens than alone");
             return;
         }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows a clock, a channel, a tensor or a socket: values in, values out.
 
+pub mod beam;
 pub mod event;
 pub mod kv;
 pub mod plan;

@@ -24,6 +24,7 @@ impl Bench {
             block_size: BLOCK_SIZE,
             num_blocks: num_sequences as u32 * (prompt_len + max_tokens).div_ceil(BLOCK_SIZE) + max_num_seqs,
             kv_groups: KvGroups::FULL,
+            num_host_blocks: 0,
             max_num_seqs,
             max_num_batched_tokens: budget,
             max_in_flight: 1,

@@ -18,6 +18,10 @@ impl BlockId {
     pub const NONE: Self = Self(u32::MAX);
 }
 
+/// A block of host memory, as large as a [`BlockId`]'s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HostBlockId(pub u32);
+
 /// A sequence's row in the runner: `0..max_num_seqs`, used again after release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Row(pub u32);
@@ -73,7 +77,17 @@ pub struct BlockCopy {
     pub to: BlockId,
 }
 
-/// All that one step does. Applied in this order: `released`, `admitted`, `block_copies`, then `sequences`.
+/// A whole-block copy between KV memory and host memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockSwap {
+    /// The block of KV memory.
+    pub device: BlockId,
+    /// The block of host memory.
+    pub host: HostBlockId,
+}
+
+/// All that one step does. Applied in this order: `released`, `swapped_out`, `admitted`, `swapped_in`,
+/// `block_copies`, then `sequences`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepPlan {
     /// Number of the step, from 1.
@@ -81,8 +95,12 @@ pub struct StepPlan {
     /// Rows whose sequences are gone (finished, cancelled, preempted or failed). Releasing an empty row does nothing:
     /// after a step that failed, its releases come again.
     pub released: Vec<Row>,
+    /// Copies of whole blocks to host memory; whoever held them has been released.
+    pub swapped_out: Vec<BlockSwap>,
     /// Rows that get a sequence in this step.
     pub admitted: Vec<Admission>,
+    /// Copies of whole blocks from host memory, to blocks of rows that are admitted in this step.
+    pub swapped_in: Vec<BlockSwap>,
     /// Copies of whole blocks.
     pub block_copies: Vec<BlockCopy>,
     /// Who computes, in the order of the concatenated lists below.
@@ -97,7 +115,9 @@ impl StepPlan {
     /// Empties every list and keeps its memory.
     pub fn clear(&mut self) {
         self.released.clear();
+        self.swapped_out.clear();
         self.admitted.clear();
+        self.swapped_in.clear();
         self.block_copies.clear();
         self.sequences.clear();
         self.token_ids.clear();

@@ -15,6 +15,8 @@ pub struct RunnerLimits {
     pub num_blocks: u32,
     /// Groups of layers, each with block tables of its own.
     pub kv_groups: KvGroups,
+    /// Blocks of host memory, to which preempted sequences are swapped; 0: none.
+    pub num_host_blocks: u32,
     /// Rows: sequences that can be admitted at once.
     pub max_num_seqs: u32,
     /// Most tokens in one step.

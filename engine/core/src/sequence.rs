@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, FinishReason};
-use crate::kv::BlockHash;
+use crate::kv::{BlockHash, SwappedTables};
 use crate::plan::{KnownTokens, PositionLogprobs};
 use crate::sampling::SamplingParams;
 
@@ -27,6 +27,14 @@ const AGED: i64 = i64::MIN;
 
 /// Generated tokens for which memory is set aside at the start, so that decode rarely allocates.
 const RESERVED_GENERATED_TOKENS: usize = 4096;
+
+/// KV in host memory.
+#[derive(Debug)]
+pub(crate) struct Swapped {
+    pub(crate) tables: SwappedTables,
+    /// The step that writes it.
+    pub(crate) step: u64,
+}
 
 /// Bookkeeping of one sequence. Its KV is computed for positions below `num_computed_tokens`.
 #[derive(Debug)]
@@ -52,6 +60,8 @@ pub(crate) struct Sequence {
     pub(crate) held: bool,
     /// To end when its step is settled.
     pub(crate) cancelled: bool,
+    /// Where its KV is, while it waits and has not lost it.
+    pub(crate) swapped: Option<Swapped>,
     /// The step at which it began to wait, while it waits.
     pub(crate) waits_since: u64,
     /// Steps that it has waited before that, in all.
@@ -87,6 +97,7 @@ impl Sequence {
             holds: false,
             held: false,
             cancelled: false,
+            swapped: None,
             waits_since: 0,
             num_waited_steps: 0,
             priority: i64::from(priority),

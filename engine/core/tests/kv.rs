@@ -44,6 +44,7 @@ impl World {
             block_size: BLOCK_SIZE,
             num_blocks,
             kv_groups,
+            num_host_blocks: 0,
             max_num_seqs: 8,
             max_num_batched_tokens: budget,
             max_in_flight: 1,

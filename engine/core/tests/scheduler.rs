@@ -7,7 +7,9 @@ use regatta_core::kv::KvGroups;
 use regatta_core::plan::{Row, StepOutput, StepPlan};
 use regatta_core::runner::{ModelRunner, RunnerLimits};
 use regatta_core::sampling::SamplingParams;
-use regatta_core::scheduler::{Decision, NewSequence, Scheduler, SchedulerConfig, Update, WaitReason};
+use regatta_core::scheduler::{
+    Decision, NewSequence, Preemption, Scheduler, SchedulerConfig, Update, WaitReason,
+};
 use regatta_core::sequence::SequenceId;
 use regatta_core::testing::{FakeRunner, Reply};
 
@@ -25,6 +27,7 @@ impl World {
             block_size: 4,
             num_blocks,
             kv_groups: KvGroups::FULL,
+            num_host_blocks: 0,
             max_num_seqs: 8,
             max_num_batched_tokens: budget,
             max_in_flight: 1,
@@ -114,7 +117,7 @@ fn admission_keeps_room_for_prompts_that_are_still_being_computed() {
     world.add(0..32, 1);
     world.add(100..112, 20);
     while world.step() {}
-    assert_eq!(world.scheduler.stats().preemptions, 0);
+    assert_eq!(world.scheduler.stats().recompute_preemptions, 0);
 }
 
 #[test]
@@ -125,7 +128,7 @@ fn a_newcomer_leaves_a_block_for_each_that_runs() {
     world.step();
     assert_eq!(world.num_tokens(), [8]);
     while world.step() {}
-    assert_eq!(world.scheduler.stats().preemptions, 0);
+    assert_eq!(world.scheduler.stats().recompute_preemptions, 0);
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn the_latest_arrival_makes_room_and_comes_back() {
     let first = world.add(0..4, 17);
     let second = world.add(100..104, 17);
     while world.step() {}
-    assert!(world.scheduler.stats().preemptions > 0);
+    assert!(world.scheduler.stats().recompute_preemptions > 0);
     let ends = world.updates.iter().filter(|update| update.event.is_terminal()).map(|update| update.id);
     assert_eq!(ends.collect::<Vec<_>>(), [first, second]);
 }
@@ -237,7 +240,10 @@ fn a_step_says_who_lost_its_blocks_to_whom() {
         let decisions = world.scheduler.decisions().iter();
         preempted.extend(decisions.filter(|d| matches!(d, Decision::Preempted { .. })).copied());
     }
-    assert_eq!(preempted[0], Decision::Preempted { id: second, beneficiary: first });
+    assert_eq!(
+        preempted[0],
+        Decision::Preempted { id: second, beneficiary: first, how: Preemption::Recompute }
+    );
 }
 
 #[test]
@@ -261,7 +267,7 @@ fn forks_share_full_blocks_copy_the_partial_one_and_compute_the_last_prompt_toke
         assert_eq!(world.scheduler.stats().blocks.in_use, 3 + 3);
         while world.step() {}
         assert_eq!(world.scheduler.stats().blocks.in_use, 0);
-        assert_eq!(world.scheduler.stats().preemptions, 0);
+        assert_eq!(world.scheduler.stats().recompute_preemptions, 0);
     }
 }
 

@@ -6,11 +6,14 @@
 mod fork;
 mod group;
 mod hash;
+mod host;
 mod pool;
 mod prefix;
 
 pub use group::{KvGroup, KvGroups, KvGroupsError};
 pub use hash::BlockHash;
+pub use host::HostUsage;
+pub(crate) use host::{HostPool, SwappedTables};
 pub(crate) use prefix::PrefixHit;
 
 use serde::{Deserialize, Serialize};

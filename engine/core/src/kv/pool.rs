@@ -82,6 +82,11 @@ impl BlockPool {
         self.blocks[block.0 as usize].num_holders == 0
     }
 
+    /// Whether more than one table holds `block`.
+    pub(super) fn is_shared(&self, block: BlockId) -> bool {
+        self.blocks[block.0 as usize].num_holders > 1
+    }
+
     /// One table more holds `block`, which was found by its hash or is held by another.
     pub(super) fn hold(&mut self, block: BlockId) {
         let state = self.state(block);

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{BlockCopy, BlockId, Row, SequencePlan, StepPlan};
+use crate::plan::{BlockCopy, BlockId, BlockSwap, Row, SequencePlan, StepPlan};
 use crate::runner::RunnerLimits;
-use crate::scheduler::{NewSequence, SchedulerConfig};
+use crate::scheduler::{NewSequence, PreemptionCosts, SchedulerConfig};
 use crate::sequence::SequenceId;
 
 /// Version of the format; a reader refuses any other.
@@ -89,6 +89,8 @@ pub enum ScheduleRecord {
     Resume(SequenceId, u32),
     /// A sequence was cancelled.
     Cancel(SequenceId),
+    /// The scheduler was told what preempting costs.
+    Costs(PreemptionCosts),
     /// The scheduler was asked for a step and had one.
     Plan(RecordedPlan),
     /// The scheduler was asked for a step and had none.
@@ -153,9 +155,15 @@ pub struct RecordedPlan {
     /// [`StepPlan::released`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub released: Vec<Row>,
+    /// [`StepPlan::swapped_out`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub swapped_out: Vec<BlockSwap>,
     /// [`StepPlan::admitted`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admitted: Vec<RecordedAdmission>,
+    /// [`StepPlan::swapped_in`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub swapped_in: Vec<BlockSwap>,
     /// [`StepPlan::block_copies`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub block_copies: Vec<BlockCopy>,
@@ -181,7 +189,9 @@ impl From<&StepPlan> for RecordedPlan {
         Self {
             step: plan.step,
             released: plan.released.clone(),
+            swapped_out: plan.swapped_out.clone(),
             admitted: plan.admitted.iter().map(|a| RecordedAdmission(a.row, a.num_prompt_tokens)).collect(),
+            swapped_in: plan.swapped_in.clone(),
             block_copies: plan.block_copies.clone(),
             sequences: plan.sequences.iter().map(share).collect(),
             new_blocks: plan.new_blocks.clone(),

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::{Pseudonyms, RecordedPlan, RecordedSequence, STOP_TOKEN, ScheduleRecord};
 use crate::event::{Event, FinishReason};
 use crate::plan::{Row, StepOutput, StepPlan};
-use crate::scheduler::{Decision, NewSequence, Update};
+use crate::scheduler::{Decision, NewSequence, PreemptionCosts, Update};
 use crate::sequence::SequenceId;
 
 /// What was done with the scheduler, in the order of doing. Cheap to make on the engine thread: tokens are still
@@ -18,6 +18,8 @@ pub enum Observation {
     Resumed(SequenceId, u32),
     /// A sequence was cancelled.
     Cancelled(SequenceId),
+    /// The scheduler was told what preempting costs.
+    Costs(PreemptionCosts),
     /// A step was planned; see [`Observation::planned`].
     Planned {
         /// What it does.
@@ -103,6 +105,7 @@ impl Recorder {
                 self.end(id);
                 ScheduleRecord::Cancel(id)
             }
+            Observation::Costs(costs) => ScheduleRecord::Costs(costs),
             Observation::Planned { plan, admitted } => {
                 self.rows.extend(admitted);
                 let id = |row| self.rows.get(row).copied().unwrap_or(SequenceId(u64::MAX));

@@ -97,6 +97,7 @@ impl Replayer {
             ScheduleRecord::Add(sequence) => self.add(sequence)?,
             ScheduleRecord::Resume(id, token_id) => self.scheduler.resume(id, token_id),
             ScheduleRecord::Cancel(id) => self.scheduler.cancel(id, &mut self.updates),
+            ScheduleRecord::Costs(costs) => self.scheduler.set_preemption_costs(costs),
             ScheduleRecord::Plan(recorded) => step = Some(self.plan(&recorded)?),
             ScheduleRecord::Nothing => self.plan_nothing()?,
             ScheduleRecord::Settle(tokens) => self.settle(tokens)?,
@@ -250,10 +251,12 @@ fn difference(recorded: &RecordedPlan, replayed: &RecordedPlan) -> Option<String
     if recorded == replayed {
         return None;
     }
-    let fields: [(&str, String, String); 6] = [
+    let fields: [(&str, String, String); 8] = [
         ("step", recorded.step.to_string(), replayed.step.to_string()),
         pair("released", &recorded.released, &replayed.released),
+        pair("swapped_out", &recorded.swapped_out, &replayed.swapped_out),
         pair("admitted", &recorded.admitted, &replayed.admitted),
+        pair("swapped_in", &recorded.swapped_in, &replayed.swapped_in),
         pair("block_copies", &recorded.block_copies, &replayed.block_copies),
         pair("sequences", &recorded.sequences, &replayed.sequences),
         pair("new_blocks", &recorded.new_blocks, &replayed.new_blocks),

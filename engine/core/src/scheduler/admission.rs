@@ -5,7 +5,7 @@ use super::plan_step::Draft;
 use super::{Decision, Scheduler, WaitReason};
 use crate::kv::PrefixHit;
 use crate::plan::{Admission, Row};
-use crate::sequence::Sequence;
+use crate::sequence::{Sequence, Swapped};
 
 /// What a sequence takes in its first step.
 struct Entry {
@@ -22,6 +22,8 @@ enum Start {
     Prefix(PrefixHit),
     /// What its parent has, which is more.
     Fork(Fork),
+    /// What host memory has.
+    Swapped,
 }
 
 impl Scheduler {
@@ -86,6 +88,13 @@ impl Scheduler {
     /// would otherwise take more of the budget to compute the same.
     fn first_entry(&self, draft: &Draft) -> Result<Entry, WaitReason> {
         let first = self.waiting.first().expect("the caller checks that someone waits");
+        if let Some(swapped) = &first.swapped {
+            // What this plan itself writes may be read in it, too.
+            if (self.last_settled + 1..=self.counters.steps).contains(&swapped.step) {
+                return Err(WaitReason::SwapsOut);
+            }
+            return self.entry(first, first.num_computed_tokens, 0, Start::Swapped, draft);
+        }
         let block_size = self.limits.block_size;
         let hashes = first.cacheable_hashes(block_size);
         let hit = self.kv.find_prefix(hashes);
@@ -130,8 +139,8 @@ impl Scheduler {
             num_prompt_tokens: sequence.num_prompt_tokens(),
             known_tokens: sequence.admission_tokens(),
         });
-        let block_size = self.limits.block_size;
         self.kv.reserve(row, sequence.num_reserved_tokens());
+        let block_size = self.limits.block_size;
         match *start {
             Start::Prefix(hit) => {
                 self.kv.adopt_prefix(row, &sequence.block_hashes[..hit.num_blocks as usize]);
@@ -141,8 +150,16 @@ impl Scheduler {
                 self.kv.share(parent, row, num_tokens);
                 sequence.num_computed_tokens = num_tokens;
             }
+            Start::Swapped => {
+                let Swapped { tables, .. } = sequence.swapped.take().expect("its KV is in host memory");
+                self.kv.swap_in(row, &tables, &mut self.host, &mut draft.plan.swapped_in);
+            }
         }
-        sequence.num_published_blocks = sequence.num_computed_tokens / block_size;
+        sequence.num_published_blocks = match start {
+            // They are others than those that were findable.
+            Start::Swapped => 0,
+            _ => sequence.num_computed_tokens / block_size,
+        };
         if sequence.num_cached_tokens.is_none() {
             sequence.num_cached_tokens = Some(sequence.num_computed_tokens);
             self.counters.prefix_cache_hits += u64::from(sequence.num_computed_tokens);

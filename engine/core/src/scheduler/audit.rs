@@ -10,6 +10,9 @@ impl Scheduler {
     pub fn audit(&self) -> Result<(), String> {
         self.audit_rows()?;
         self.waiting.audit()?;
+        let swapped =
+            self.waiting.iter().chain(self.parked.values()).filter_map(|sequence| sequence.swapped.as_ref());
+        self.host.audit(swapped.flat_map(|swapped| swapped.tables.blocks()))?;
         let num_tokens =
             self.rows.iter().map(|row| row.as_ref().map(|s| (s.num_computed_tokens, s.num_in_flight_tokens)));
         self.kv.audit(num_tokens.map(Option::unwrap_or_default))

@@ -19,6 +19,37 @@ pub enum SchedulingPolicy {
     },
 }
 
+/// What becomes of the KV of a sequence that must give its blocks back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PreemptionMode {
+    /// The cheaper of both, by the [`PreemptionCosts`] that the scheduler was told; without them, [`Self::Recompute`].
+    #[default]
+    ByCost,
+    /// It is lost and computed again.
+    Recompute,
+    /// It goes to host memory and comes back; where that is full, it is computed again.
+    Swap,
+}
+
+/// What both ways of preempting cost on this machine, measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PreemptionCosts {
+    /// Nanoseconds to compute the KV of one token in a prefill.
+    pub recompute_ns_per_token: u64,
+    /// Nanoseconds to copy one block to host memory, or back.
+    pub swap_ns_per_block: u64,
+}
+
+impl PreemptionCosts {
+    /// Whether `num_blocks` go to host memory and back in less time than `num_tokens` are computed.
+    pub fn favour_swap(&self, num_blocks: u32, num_tokens: u32) -> bool {
+        let swap = self.swap_ns_per_block.saturating_mul(2 * u64::from(num_blocks));
+        swap < self.recompute_ns_per_token.saturating_mul(u64::from(num_tokens))
+    }
+}
+
 /// The scheduler's settings. Where the runner holds less, the runner's limits win.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,6 +69,8 @@ pub struct SchedulerConfig {
     /// Whether a sequence is admitted only where there are blocks for all its known tokens, and not just for those of
     /// its first step.
     pub reserve_full_isl: bool,
+    /// What becomes of the KV of preempted sequences.
+    pub preemption_mode: PreemptionMode,
     /// Whether full blocks are found again by later sequences with the same beginning.
     pub enable_prefix_caching: bool,
     /// Names the model in block hashes: whatever changes the KV of equal tokens must change it.
@@ -56,6 +89,7 @@ impl Default for SchedulerConfig {
             long_prefill_token_threshold: None,
             max_num_partial_prefills: 1,
             reserve_full_isl: true,
+            preemption_mode: PreemptionMode::ByCost,
             enable_prefix_caching: true,
             model_identity: String::new(),
             free_order: FreeOrder::Ascending,

@@ -15,7 +15,7 @@ pub enum Decision {
         id: SequenceId,
         /// Its row.
         row: Row,
-        /// Tokens whose KV came from the prefix cache.
+        /// Tokens whose KV came from the prefix cache, or back from host memory.
         num_cached_tokens: u32,
     },
     /// It takes no part in this step.
@@ -31,7 +31,19 @@ pub enum Decision {
         id: SequenceId,
         /// Who needed them, or its row; itself when only sequences before it are left, whose blocks it may not have.
         beneficiary: SequenceId,
+        /// What becomes of its KV.
+        how: Preemption,
     },
+}
+
+/// What becomes of a preempted sequence's KV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preemption {
+    /// It is computed again.
+    Recompute,
+    /// It goes to host memory.
+    Swap,
 }
 
 /// What a sequence lacks in a step.
@@ -58,6 +70,8 @@ pub enum WaitReason {
         /// Who computes it.
         leader: SequenceId,
     },
+    /// A step in flight still writes its KV to host memory.
+    SwapsOut,
     /// A step in flight computes its tokens.
     InFlight,
 }

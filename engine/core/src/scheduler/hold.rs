@@ -4,7 +4,7 @@
 //! to anyone, since it does not know when it will go on. What it found out is told already, so nothing is lost, and
 //! sequences that wait for each other never block each other.
 
-use super::{Decision, Scheduler};
+use super::Scheduler;
 use crate::plan::Row;
 use crate::sequence::SequenceId;
 
@@ -32,9 +32,7 @@ impl Scheduler {
     pub(super) fn preempt_held(&mut self, beneficiary: SequenceId) -> bool {
         let last = (0..self.held.len()).max_by_key(|&place| self.sequence(self.held[place]).rank());
         let Some(place) = last else { return false };
-        let sequence = self.vacate(self.held[place]);
-        self.decisions.push(Decision::Preempted { id: sequence.id, beneficiary });
-        self.counters.preemptions += 1;
+        let sequence = self.give_up(self.held[place], beneficiary);
         self.parked.insert(sequence.id, sequence);
         true
     }

@@ -30,12 +30,14 @@ mod waiting;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use config::{AdmissionError, SchedulerConfig, SchedulingPolicy, SequenceLimits};
-pub use decision::{Decision, WaitReason};
+pub use config::{
+    AdmissionError, PreemptionCosts, PreemptionMode, SchedulerConfig, SchedulingPolicy, SequenceLimits,
+};
+pub use decision::{Decision, Preemption, WaitReason};
 
 use crate::event::{Event, FinishReason};
-use crate::kv::{BlockHash, BlockUsage, KvCache};
-use crate::plan::Row;
+use crate::kv::{BlockHash, BlockUsage, HostPool, HostUsage, KvCache};
+use crate::plan::{BlockSwap, Row};
 use crate::runner::RunnerLimits;
 use crate::sampling::SamplingParams;
 use crate::sequence::{Sequence, SequenceId};
@@ -95,8 +97,14 @@ pub struct SchedulerStats {
     pub prompt_tokens: u64,
     /// Tokens generated.
     pub generation_tokens: u64,
-    /// Sequences that lost their blocks to others.
-    pub preemptions: u64,
+    /// Sequences that wait and have their KV in host memory.
+    pub swapped: usize,
+    /// Host blocks by state.
+    pub host_blocks: HostUsage,
+    /// Sequences that lost their KV to others and compute it again.
+    pub recompute_preemptions: u64,
+    /// Sequences whose KV went to host memory for others.
+    pub swap_preemptions: u64,
     /// Prompt tokens that were looked up in the prefix cache, each sequence once.
     pub prefix_cache_queries: u64,
     /// Those of them that were found.
@@ -123,6 +131,12 @@ pub struct Scheduler {
     parked: HashMap<SequenceId, Sequence>,
     /// Rows emptied since the last plan.
     released: Vec<Row>,
+    host: HostPool,
+    /// Copies to host memory that the next plan orders.
+    swapped_out: Vec<BlockSwap>,
+    costs: Option<PreemptionCosts>,
+    /// Number of the last step that was settled or failed.
+    last_settled: u64,
     row_of: HashMap<SequenceId, Row>,
     /// During a plan: the prompt blocks that running sequences complete next, and whose they are.
     next_blocks: HashMap<BlockHash, SequenceId>,
@@ -151,6 +165,10 @@ impl Scheduler {
             held: Vec::new(),
             parked: HashMap::new(),
             released: Vec::new(),
+            host: HostPool::new(runner.num_host_blocks),
+            swapped_out: Vec::new(),
+            costs: None,
+            last_settled: 0,
             row_of: HashMap::new(),
             next_blocks: HashMap::new(),
             decisions: Vec::new(),
@@ -181,11 +199,19 @@ impl Scheduler {
         Ok(())
     }
 
+    /// What [`PreemptionMode::ByCost`] decides by from now on.
+    pub fn set_preemption_costs(&mut self, costs: PreemptionCosts) {
+        self.costs = Some(costs);
+    }
+
     /// Ends a sequence that nobody wants any more, in [`FinishReason::Abort`]. Its blocks are free at once, or when
     /// the step that it is part of is settled. Unknown and ended sequences are ignored.
     pub fn cancel(&mut self, id: SequenceId, updates: &mut Vec<Update>) {
         let without_row = self.waiting.remove(id, self.counters.steps).or_else(|| self.parked.remove(&id));
         if let Some(sequence) = without_row {
+            if let Some(swapped) = &sequence.swapped {
+                self.host.give_back(&swapped.tables);
+            }
             updates.push(Update { id, event: sequence.finished(FinishReason::Abort) });
         } else if let Some(&row) = self.row_of.get(&id) {
             let sequence = self.sequence_mut(row);
@@ -223,6 +249,8 @@ impl Scheduler {
             waiting: self.waiting.len() + self.parked.len(),
             waiting_tokens: self.waiting.num_prompt_tokens(),
             blocks: self.kv.usage(),
+            swapped: self.host.num_holders(),
+            host_blocks: self.host.usage(),
             ..self.counters
         }
     }

@@ -27,6 +27,7 @@ impl Scheduler {
         self.decisions.clear();
         self.running.retain(|row| self.rows[row.0 as usize].as_ref().is_some_and(|sequence| !sequence.held));
         self.waiting.age(self.counters.steps);
+        self.host.begin_plan();
         let budget = self.config.max_num_batched_tokens;
         self.fill(&mut Draft { plan, budget, num_partial: 0, promised: 0, closed: None });
         if plan.sequences.is_empty() {
@@ -35,6 +36,7 @@ impl Scheduler {
         self.counters.steps += 1;
         plan.step = self.counters.steps;
         plan.released.append(&mut self.released);
+        plan.swapped_out.append(&mut self.swapped_out);
         true
     }
 

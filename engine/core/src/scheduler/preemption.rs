@@ -1,7 +1,8 @@
 //! Who gives way to whom.
 
-use super::{Decision, Scheduler, WaitReason};
-use crate::sequence::SequenceId;
+use super::{Decision, Preemption, PreemptionMode, Scheduler, WaitReason};
+use crate::plan::Row;
+use crate::sequence::{Sequence, SequenceId, Swapped};
 
 impl Scheduler {
     /// Frees blocks until `num_blocks` are available, by preempting held sequences, then those that run, last first, down to
@@ -33,12 +34,55 @@ impl Scheduler {
         (index..self.running.len()).rev().find(|&i| !self.sequence(self.running[i]).in_flight())
     }
 
-    /// Sends `self.running[index]` back to wait. Its tokens stay; its KV is computed again once it is admitted anew.
+    /// Sends `self.running[index]` back to wait.
     pub(super) fn preempt(&mut self, index: usize, beneficiary: SequenceId) {
         let row = self.running.remove(index);
-        self.decisions.push(Decision::Preempted { id: self.sequence(row).id, beneficiary });
-        let sequence = self.vacate(row);
-        self.counters.preemptions += 1;
+        let sequence = self.give_up(row, beneficiary);
         self.waiting.push(sequence, self.counters.steps);
+    }
+
+    /// Takes the sequence out of its row for another. Its tokens stay; its KV goes to host memory, or is computed again
+    /// once it is admitted anew.
+    pub(super) fn give_up(&mut self, row: Row, beneficiary: SequenceId) -> Sequence {
+        let how = self.how_to_preempt(row);
+        self.decisions.push(Decision::Preempted { id: self.sequence(row).id, beneficiary, how });
+        let swapped = match how {
+            Preemption::Recompute => {
+                self.counters.recompute_preemptions += 1;
+                None
+            }
+            Preemption::Swap => {
+                self.counters.swap_preemptions += 1;
+                let tables = self.kv.swap_out(row, &mut self.host, &mut self.swapped_out);
+                Some(Swapped { tables, step: self.counters.steps + 1 })
+            }
+        };
+        let mut sequence = self.vacate(row);
+        sequence.swapped = swapped;
+        sequence
+    }
+
+    fn how_to_preempt(&self, row: Row) -> Preemption {
+        let (num_blocks, num_computed) = (self.kv.num_held(row), self.sequence(row).num_computed_tokens);
+        let is_possible = num_blocks > 0 && num_blocks <= self.host.num_free();
+        let is_cheaper = || {
+            let num_lost = self.kv.num_lost_tokens(row, num_computed);
+            self.costs.is_some_and(|costs| costs.favour_swap(num_blocks, num_lost))
+        };
+        let swaps = match self.config.preemption_mode {
+            PreemptionMode::Recompute => false,
+            PreemptionMode::Swap => is_possible,
+            PreemptionMode::ByCost => is_possible && is_cheaper(),
+        };
+        if swaps { Preemption::Swap } else { Preemption::Recompute }
+    }
+
+    /// Gives up what a step that failed was to write to host memory: nobody knows whether it did.
+    pub(super) fn lose_swapped(&mut self, step: u64) {
+        for sequence in self.waiting.iter_mut().chain(self.parked.values_mut()) {
+            if let Some(swapped) = sequence.swapped.take_if(|swapped| swapped.step == step) {
+                self.host.give_back(&swapped.tables);
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ impl Scheduler {
     /// Takes in the result of the oldest step in flight; `updates` gets what happened, in the plan's order.
     /// Log-probabilities are moved out of `output`.
     pub fn settle(&mut self, plan: &StepPlan, output: &mut StepOutput, updates: &mut Vec<Update>) {
+        self.last_settled = plan.step;
         let (num_planned, num_answered) = (plan.sequences.len(), output.sequences.len());
         if num_planned != num_answered {
             let reason = format!("the runner answered for {num_answered} of {num_planned} sequences");
@@ -20,6 +21,8 @@ impl Scheduler {
 
     /// Ends the sequences of a step that could not be run.
     pub fn fail(&mut self, plan: &StepPlan, reason: &str, updates: &mut Vec<Update>) {
+        self.last_settled = plan.step;
+        self.lose_swapped(plan.step);
         // The runner may not have come as far as these; releasing an empty row does nothing.
         self.released.extend(plan.released.iter().filter(|row| self.rows[row.0 as usize].is_none()));
         for planned in &plan.sequences {

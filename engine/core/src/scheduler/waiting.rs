@@ -45,6 +45,14 @@ impl Waiting {
         self.rank_of.keys().copied()
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Sequence> {
+        self.by_rank.values()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
+        self.by_rank.values_mut()
+    }
+
     /// Who is next.
     pub(super) fn first(&self) -> Option<&Sequence> {
         self.by_rank.first_key_value().map(|(_, sequence)| sequence)

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::host_memory::HostMemory;
 use super::reply::{Context, Reply};
 use super::sight::Sight;
 use crate::kv::KvGroup;
@@ -57,6 +58,7 @@ pub struct FakeRunner {
     limits: RunnerLimits,
     reply: Reply,
     slots: Vec<Slot>,
+    host: HostMemory<Slot>,
     /// How many tables have a block whose content later tokens see, by block.
     num_readers: Vec<u32>,
     rows: Vec<Option<RowState>>,
@@ -71,6 +73,7 @@ impl FakeRunner {
             limits,
             reply,
             slots: vec![Slot::default(); limits.num_blocks as usize * limits.block_size as usize],
+            host: HostMemory::new(limits.num_host_blocks),
             num_readers: vec![0; limits.num_blocks as usize],
             rows: (0..limits.max_num_seqs).map(|_| None).collect(),
             in_flight: VecDeque::new(),
@@ -106,6 +109,8 @@ impl FakeRunner {
                 table.seen().for_each(|block| self.num_readers[block] -= 1);
             }
         }
+        let block_size = self.limits.block_size as usize;
+        self.host.swap_out(&plan.swapped_out, &self.slots, block_size);
         for admission in &plan.admitted {
             let row = &mut self.rows[admission.row.0 as usize];
             assert!(row.is_none(), "row {} is admitted and occupied", admission.row.0);
@@ -116,7 +121,11 @@ impl FakeRunner {
                 known_tokens: admission.known_tokens.clone(),
             });
         }
-        let block_size = self.limits.block_size as usize;
+        for swap in &plan.swapped_in {
+            let block = swap.device.0;
+            assert_eq!(self.num_readers[block as usize], 0, "block {block} is swapped to and read");
+        }
+        self.host.swap_in(&plan.swapped_in, &mut self.slots, block_size);
         for copy in &plan.block_copies {
             let (from, to) = (copy.from.0 as usize * block_size, copy.to.0 as usize * block_size);
             assert_eq!(self.num_readers[copy.to.0 as usize], 0, "block {} is copied to and read", copy.to.0);

@@ -5,6 +5,7 @@
 //! or repeats a token thus changes the tokens that come out, and [`Reply::expected`] says what they should be.
 
 mod fake_runner;
+mod host_memory;
 mod reply;
 mod sight;
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use regatta_core::kv::{FreeOrder, KvGroup, KvGroups};
 use regatta_core::runner::RunnerLimits;
 use regatta_core::sampling::SamplingParams;
-use regatta_core::scheduler::{SchedulerConfig, SchedulingPolicy};
+use regatta_core::scheduler::{PreemptionCosts, PreemptionMode, SchedulerConfig, SchedulingPolicy};
 
 /// A world and what happens in it.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub(crate) enum Operation {
     Step,
     /// The same, several times.
     Steps(u8),
+    /// Tells the scheduler what preempting costs.
+    Costs(PreemptionCosts),
     /// Settles the oldest step in flight as one that could not be run.
     FailStep,
 }
@@ -70,6 +72,9 @@ fn operation() -> impl Strategy<Value = Operation> {
         8 => Just(Operation::Step),
         1 => (1u8..60).prop_map(Operation::Steps),
         1 => Just(Operation::FailStep),
+        1 => (0u64..4, 0u64..40).prop_map(|(recompute_ns_per_token, swap_ns_per_block)| {
+            Operation::Costs(PreemptionCosts { recompute_ns_per_token, swap_ns_per_block })
+        }),
     ]
 }
 
@@ -87,12 +92,21 @@ fn priority() -> impl Strategy<Value = i32> {
 
 fn limits() -> impl Strategy<Value = RunnerLimits> {
     let budget = prop_oneof![1u32..8, 8u32..200];
-    (1u32..9, 1u32..60, kv_groups(), 1u32..9, budget, 1u32..3).prop_map(
-        |(block_size, num_blocks, kv_groups, max_num_seqs, max_num_batched_tokens, max_in_flight)| {
+    (1u32..9, 1u32..60, kv_groups(), 0u32..80, 1u32..9, budget, 1u32..3).prop_map(
+        |(
+            block_size,
+            num_blocks,
+            kv_groups,
+            num_host_blocks,
+            max_num_seqs,
+            max_num_batched_tokens,
+            max_in_flight,
+        )| {
             RunnerLimits {
                 block_size,
                 num_blocks,
                 kv_groups,
+                num_host_blocks,
                 max_num_seqs,
                 max_num_batched_tokens,
                 max_in_flight,
@@ -107,29 +121,28 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
         Just(SchedulingPolicy::Fcfs),
         (0u32..40).prop_map(|ageing_steps| SchedulingPolicy::Priority { ageing_steps }),
     ];
-    (2u32..120, prop::option::of(1u32..16), 1u32..4, any::<bool>(), free_order, policy, any::<bool>())
-        .prop_map(
-            |(
+    let preemption_mode = prop_oneof![
+        Just(PreemptionMode::ByCost),
+        Just(PreemptionMode::Recompute),
+        Just(PreemptionMode::Swap)
+    ];
+    let prefill = (prop::option::of(1u32..16), 1u32..4, any::<bool>());
+    (2u32..120, prefill, policy, preemption_mode, any::<bool>(), free_order).prop_map(
+        |(max_model_len, prefill, policy, preemption_mode, enable_prefix_caching, free_order)| {
+            let (long_prefill_token_threshold, max_num_partial_prefills, reserve_full_isl) = prefill;
+            SchedulerConfig {
                 max_model_len,
-                threshold,
-                max_partial,
-                reserve_full_isl,
-                free_order,
                 policy,
-                prefix_caching,
-            )| {
-                SchedulerConfig {
-                    max_model_len,
-                    policy,
-                    long_prefill_token_threshold: threshold,
-                    max_num_partial_prefills: max_partial,
-                    reserve_full_isl,
-                    enable_prefix_caching: prefix_caching,
-                    free_order,
-                    ..SchedulerConfig::default()
-                }
-            },
-        )
+                long_prefill_token_threshold,
+                max_num_partial_prefills,
+                reserve_full_isl,
+                preemption_mode,
+                enable_prefix_caching,
+                free_order,
+                ..SchedulerConfig::default()
+            }
+        },
+    )
 }
 
 pub(crate) fn scenario() -> impl Strategy<Value = Scenario> {

@@ -115,6 +115,10 @@ impl World {
                 self.step();
                 self.check();
             }),
+            Operation::Costs(costs) => {
+                self.scheduler.set_preemption_costs(*costs);
+                self.record(Observation::Costs(*costs));
+            }
             Operation::FailStep => self.fail_step(),
         }
         self.check();
@@ -131,6 +135,7 @@ impl World {
         }
         let stats = self.scheduler.stats();
         assert_eq!(stats.blocks.in_use, 0, "blocks in use when idle");
+        assert_eq!(stats.host_blocks.in_use, 0, "host blocks in use when idle");
         assert_eq!((stats.running, stats.waiting, stats.waiting_tokens), (0, 0, 0));
         assert!(self.sequences.values().all(|s| s.ended), "a sequence without a terminal event");
         self.replay();

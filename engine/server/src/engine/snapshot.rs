@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use regatta_core::kv::HostUsage;
+
 /// Whether the engine takes work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineState {
@@ -47,8 +49,14 @@ pub struct EngineSnapshot {
     pub prompt_tokens: u64,
     /// Tokens generated.
     pub generation_tokens: u64,
-    /// Sequences that lost their blocks to others and start over.
-    pub preemptions: u64,
+    /// Sequences that wait and have their KV in host memory.
+    pub swapped: usize,
+    /// Host memory for swapped blocks.
+    pub host_blocks: HostUsage,
+    /// Sequences that lost their KV to others and compute it again.
+    pub recompute_preemptions: u64,
+    /// Sequences whose KV went to host memory for others.
+    pub swap_preemptions: u64,
     /// Prompt tokens that were looked up in the prefix cache, each sequence once.
     pub prefix_cache_queries: u64,
     /// Those of them that were found.

@@ -34,6 +34,7 @@ impl Collector for EngineStats {
         let snapshot = engine.snapshot();
         gauges(&snapshot, &mut encoder)?;
         counters(&snapshot, &mut encoder)?;
+        preemptions(&snapshot, &mut encoder)?;
         cache_config(&snapshot, &mut encoder)
     }
 }
@@ -49,6 +50,16 @@ fn gauges(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::Re
             "vllm:kv_cache_usage_perc",
             "KV blocks in use as a share of all, 1 is all of them",
             f64::from(kv.in_use) / f64::from(kv.num_blocks.max(1)),
+        ),
+        (
+            "vllm:num_requests_swapped",
+            "Sequences that wait and have their KV in host memory",
+            snapshot.swapped as f64,
+        ),
+        (
+            "vllm:cpu_cache_usage_perc",
+            "Host blocks in use as a share of all, 1 is all of them; 0 without swap space",
+            f64::from(snapshot.host_blocks.in_use) / f64::from(snapshot.host_blocks.total.max(1)),
         ),
         (
             "regatta:engine_seconds_since_progress",
@@ -67,7 +78,6 @@ fn counters(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::
     let counters = [
         ("vllm:prompt_tokens", "Prompt tokens whose prefill is done", snapshot.prompt_tokens),
         ("vllm:generation_tokens", "Tokens generated", snapshot.generation_tokens),
-        ("vllm:num_preemptions", "Sequences that lost their blocks and started over", snapshot.preemptions),
         (
             "vllm:prefix_cache_queries",
             "Prompt tokens looked up in the prefix cache",
@@ -81,6 +91,16 @@ fn counters(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::
         counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
     }
     Ok(())
+}
+
+fn preemptions(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let family = Family::<[(&str, &str); 1], Counter>::default();
+    for (mode, value) in [("recompute", snapshot.recompute_preemptions), ("swap", snapshot.swap_preemptions)]
+    {
+        family.get_or_create(&[("mode", mode)]).inc_by(value);
+    }
+    let help = "Sequences that gave their blocks up for others, by what became of their KV";
+    family.encode(encoder.encode_descriptor("vllm:num_preemptions", help, None, family.metric_type())?)
 }
 
 fn cache_config(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::Result {

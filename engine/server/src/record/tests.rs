@@ -10,6 +10,7 @@ fn header() -> Header {
         block_size: 4,
         num_blocks: 8,
         kv_groups: regatta_core::kv::KvGroups::FULL,
+        num_host_blocks: 0,
         max_num_seqs: 2,
         max_num_batched_tokens: 16,
         max_in_flight: 1,

@@ -91,7 +91,7 @@ impl Summary {
         self.generation_tokens = stats.generation_tokens;
         self.prefix_cache_queries = stats.prefix_cache_queries;
         self.prefix_cache_hits = stats.prefix_cache_hits;
-        self.preemptions = stats.preemptions;
+        self.preemptions = stats.recompute_preemptions + stats.swap_preemptions;
         self.largest_step_tokens = self.largest_step_tokens.max(num_tokens(&planned.ran));
         self.most_running = self.most_running.max(stats.running);
         self.most_blocks_in_use = self.most_blocks_in_use.max(planned.blocks.in_use);

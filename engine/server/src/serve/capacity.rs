@@ -50,6 +50,7 @@ mod tests {
             block_size: 16,
             num_blocks,
             kv_groups: KvGroups::FULL,
+            num_host_blocks: 0,
             max_num_seqs,
             max_num_batched_tokens: 512,
             max_in_flight: 1,

@@ -24,6 +24,7 @@ const LIMITS: RunnerLimits = RunnerLimits {
     block_size: 4,
     num_blocks: 128,
     kv_groups: KvGroups::FULL,
+    num_host_blocks: 0,
     max_num_seqs: 4,
     max_num_batched_tokens: 16,
     max_in_flight: 1,

@@ -184,7 +184,7 @@ async fn the_smallest_pool_with_shuffled_blocks_changes_no_bit() {
     };
     let (together, snapshot) = answers(setup).await;
     assert_same(&together, &alone(4).await);
-    assert!(snapshot.preemptions > 0, "{snapshot:?}");
+    assert!(snapshot.recompute_preemptions > 0, "{snapshot:?}");
     assert_eq!(snapshot.kv.in_use, 0);
 }
 

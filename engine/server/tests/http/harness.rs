@@ -146,6 +146,7 @@ impl TestServer {
             block_size: 4,
             num_blocks: 256,
             kv_groups: KvGroups::FULL,
+            num_host_blocks: 0,
             max_num_seqs: 4,
             max_num_batched_tokens: 64,
             max_in_flight: 1,

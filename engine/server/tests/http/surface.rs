@@ -83,7 +83,11 @@ async fn metrics_have_vllms_names_on_the_wire() {
     assert_eq!(value("vllm:kv_cache_usage_perc"), Some(0.0));
     assert_eq!(value("vllm:prompt_tokens_total"), Some(4.0));
     assert_eq!(value("vllm:generation_tokens_total"), Some(5.0));
-    assert_eq!(value("vllm:num_preemptions_total"), Some(0.0));
+    let modes: Vec<_> = samples.iter().filter(|s| s.name == "vllm:num_preemptions_total").collect();
+    assert!(modes.len() == 2 && modes.iter().all(|sample| sample.value == 0.0), "{modes:?}");
+    assert!(modes[0].labels.contains("mode=\"recompute\"") || modes[0].labels.contains("mode=\"swap\""));
+    assert_eq!(value("vllm:num_requests_swapped"), Some(0.0));
+    assert_eq!(value("vllm:cpu_cache_usage_perc"), Some(0.0));
     assert!(value("vllm:prefix_cache_queries_total").is_some());
     assert_eq!(value("vllm:prefix_cache_hits_total"), Some(0.0));
     assert_eq!(value("vllm:time_to_first_token_seconds_count"), Some(1.0));

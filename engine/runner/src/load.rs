@@ -30,6 +30,8 @@ pub struct LoadOptions {
     pub max_model_len: Option<u32>,
     /// Size of the KV pool.
     pub kv_memory: KvMemory,
+    /// Bytes of host memory for the KV of preempted sequences; 0: none.
+    pub swap_bytes: u64,
     /// Element type of the KV cache.
     pub kv_type: KvType,
     /// Compute threads; absent: as many as the process may use.
@@ -57,6 +59,7 @@ impl Default for LoadOptions {
             max_model_len: None,
             // The other half is for the engine that replaces this one on the same node.
             kv_memory: KvMemory::Share(0.5),
+            swap_bytes: 0,
             kv_type: KvType::F16,
             threads: None,
         }
@@ -139,6 +142,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadError
         block_size: options.block_size,
         num_blocks: num_blocks(options, checkpoint.config(), kv, max_model_len)?,
         kv_groups: kv.groups,
+        num_host_blocks: num_host_blocks(options, checkpoint.config(), kv)?,
         max_num_seqs: options.max_num_seqs,
         max_num_batched_tokens: options.max_num_batched_tokens,
         max_in_flight: 1,
@@ -182,6 +186,29 @@ fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
     within("the maximum number of batched tokens", options.max_num_batched_tokens, 1 << 20)
 }
 
+/// Bytes of a KV block: its tokens in the layers of a group.
+fn block_bytes(options: &LoadOptions, model: &ModelConfig, kv: &KvLayout) -> u64 {
+    let element_bytes = match options.kv_type {
+        KvType::F16 => 2,
+        KvType::F32 => 4,
+    };
+    let layer_bytes = model.kv_bytes_per_token(element_bytes) / model.num_layers as u64;
+    layer_bytes * kv.layers_per_group as u64 * u64::from(options.block_size)
+}
+
+fn num_host_blocks(options: &LoadOptions, model: &ModelConfig, kv: &KvLayout) -> Result<u32, LoadError> {
+    let available = memory::available_bytes().unwrap_or(UNKNOWN_MEMORY);
+    if options.swap_bytes > available {
+        return Err(LoadError::Option {
+            option: "the swap space",
+            value: format!("{} bytes", options.swap_bytes),
+            remedy: format!("{available} bytes of memory are left; give less, or none"),
+        });
+    }
+    let num_blocks = options.swap_bytes / block_bytes(options, model, kv);
+    Ok(u32::try_from(num_blocks).unwrap_or(u32::MAX))
+}
+
 /// How many blocks of which groups the KV pool gets.
 fn num_blocks(
     options: &LoadOptions,
@@ -189,14 +216,7 @@ fn num_blocks(
     kv: &KvLayout,
     max_model_len: u32,
 ) -> Result<u32, LoadError> {
-    let element_bytes = match options.kv_type {
-        KvType::F16 => 2,
-        KvType::F32 => 4,
-    };
-    let layers = kv.layers_per_group as u64;
-    let block_bytes = model.kv_bytes_per_token(element_bytes) / model.num_layers as u64
-        * layers
-        * u64::from(options.block_size);
+    let block_bytes = block_bytes(options, model, kv);
     let blocks_of = |num_tokens| {
         u64::from(kv.groups.max_blocks(num_tokens, options.max_num_batched_tokens, options.block_size))
     };
@@ -212,7 +232,8 @@ fn num_blocks(
                     remedy,
                 });
             }
-            let available = memory::available_bytes().unwrap_or(UNKNOWN_MEMORY) as f64;
+            let available = memory::available_bytes().unwrap_or(UNKNOWN_MEMORY);
+            let available = available.saturating_sub(options.swap_bytes) as f64;
             let bytes = (available * f64::from(share)) as u64;
             (bytes / block_bytes).min(blocks_of(max_model_len) * u64::from(options.max_num_seqs))
         }

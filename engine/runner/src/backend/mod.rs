@@ -127,6 +127,8 @@ pub trait Backend: Send + Sync + 'static {
     type Matrix: Send + Sync;
     /// The KV cache's memory.
     type KvCache: Send;
+    /// Memory outside the KV cache for blocks of it.
+    type HostCache: Send;
 
     /// One line for the log: what runs here (instruction set, threads).
     fn describe(&self) -> String;
@@ -143,6 +145,8 @@ pub trait Backend: Send + Sync + 'static {
     fn vector(&self, weight: &WeightView<'_>) -> Result<Self::Buffer, BackendError>;
     /// The KV cache, zeroed.
     fn kv_cache(&self, shape: KvShape) -> Result<Self::KvCache, BackendError>;
+    /// As many blocks of host memory as the shape says, zeroed.
+    fn host_cache(&self, shape: KvShape) -> Result<Self::HostCache, BackendError>;
 
     /// `out[i] = table[ids[i]]`.
     fn embed_into(&self, table: &Self::Matrix, ids: &[u32], out: &mut Self::Buffer);
@@ -184,6 +188,10 @@ pub trait Backend: Send + Sync + 'static {
     fn gather_rows_into(&self, x: &Self::Buffer, rows: &[usize], out: &mut Self::Buffer);
     /// Copies whole blocks, `from -> to`, in every layer.
     fn copy_blocks(&self, cache: &mut Self::KvCache, copies: &[(u32, u32)]);
+    /// Copies whole blocks to host memory, `(cache, host)`, in every layer.
+    fn swap_out(&self, cache: &Self::KvCache, host: &mut Self::HostCache, swaps: &[(u32, u32)]);
+    /// Copies whole blocks from host memory, `(cache, host)`, in every layer.
+    fn swap_in(&self, cache: &mut Self::KvCache, host: &Self::HostCache, swaps: &[(u32, u32)]);
     /// Reads one row to the host.
     fn read_row<'a>(&'a self, x: &'a Self::Buffer, row: usize) -> std::borrow::Cow<'a, [f32]>;
 }

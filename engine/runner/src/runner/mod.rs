@@ -2,7 +2,7 @@
 
 mod rows;
 
-use regatta_core::plan::{StepOutput, StepPlan};
+use regatta_core::plan::{BlockSwap, StepOutput, StepPlan};
 use regatta_core::runner::{ModelRunner, RunnerLimits, StepError, Ticket};
 
 use crate::backend::{Backend, BackendError, Batch, KvShape, KvType};
@@ -15,6 +15,7 @@ pub struct LocalRunner<B: Backend> {
     backend: B,
     model: Llama<B>,
     cache: B::KvCache,
+    host: B::HostCache,
     activations: Activations<B>,
     limits: RunnerLimits,
     rows: Rows,
@@ -71,6 +72,7 @@ impl<B: Backend> LocalRunner<B> {
         };
         Ok(Self {
             cache: backend.kv_cache(shape)?,
+            host: backend.host_cache(KvShape { num_blocks: limits.num_host_blocks as usize, ..shape })?,
             activations: model.activations(&backend, limits.max_num_batched_tokens as usize)?,
             rows: Rows::new(limits, max_model_len, config.vocab_size as u32),
             backend,
@@ -87,6 +89,7 @@ impl<B: Backend> LocalRunner<B> {
 
     fn run(&mut self, plan: &StepPlan) -> Result<StepOutput, String> {
         self.rows.admit(plan)?;
+        self.swap(plan)?;
         self.copy_blocks(plan)?;
         self.rows.fill(plan, &mut self.batch)?;
         self.want(plan);
@@ -113,6 +116,25 @@ impl<B: Backend> LocalRunner<B> {
             }
         });
         Ok(output)
+    }
+
+    fn swap(&mut self, plan: &StepPlan) -> Result<(), String> {
+        self.rows.check_swaps(&plan.swapped_out)?;
+        self.rows.check_swaps(&plan.swapped_in)?;
+        if !plan.swapped_out.is_empty() {
+            self.list_copies(&plan.swapped_out);
+            self.backend.swap_out(&self.cache, &mut self.host, &self.copies);
+        }
+        if !plan.swapped_in.is_empty() {
+            self.list_copies(&plan.swapped_in);
+            self.backend.swap_in(&mut self.cache, &self.host, &self.copies);
+        }
+        Ok(())
+    }
+
+    fn list_copies(&mut self, swaps: &[BlockSwap]) {
+        self.copies.clear();
+        self.copies.extend(swaps.iter().map(|swap| (swap.device.0, swap.host.0)));
     }
 
     fn copy_blocks(&mut self, plan: &StepPlan) -> Result<(), String> {

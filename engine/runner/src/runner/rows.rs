@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regatta_core::plan::{Admission, BlockId, Row, SequencePlan, StepPlan};
+use regatta_core::plan::{Admission, BlockId, BlockSwap, Row, SequencePlan, StepPlan};
 use regatta_core::runner::RunnerLimits;
 use regatta_core::sampling::SamplingParams;
 
@@ -100,6 +100,16 @@ impl Rows {
         let num_blocks = self.limits.num_blocks;
         match blocks.into_iter().find(|block| block.0 >= num_blocks) {
             Some(block) => Err(format!("block {} is beyond the pool of {num_blocks}", block.0)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that blocks exist on both sides.
+    pub(super) fn check_swaps(&self, swaps: &[BlockSwap]) -> Result<(), String> {
+        self.check_blocks(swaps.iter().map(|swap| swap.device))?;
+        let num_blocks = self.limits.num_host_blocks;
+        match swaps.iter().find(|swap| swap.host.0 >= num_blocks) {
+            Some(swap) => Err(format!("host block {} is beyond the {num_blocks} of them", swap.host.0)),
             None => Ok(()),
         }
     }

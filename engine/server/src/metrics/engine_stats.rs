@@ -5,7 +5,7 @@ use std::{fmt, sync::OnceLock};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{counter::ConstCounter, family::Family, gauge::ConstGauge, gauge::Gauge},
+    metrics::{counter::ConstCounter, counter::Counter, family::Family, gauge::ConstGauge, gauge::Gauge},
 };
 
 use crate::engine::{EngineHandle, EngineSnapshot};

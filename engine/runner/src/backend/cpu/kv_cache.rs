@@ -159,23 +159,34 @@ impl CpuKvCache {
 
     /// Copies whole blocks in every layer, one after the other.
     pub(super) fn copy_blocks(&mut self, copies: &[(u32, u32)]) {
-        let layers = self.layout.shape.layers;
-        let block_bytes = self.memory_bytes() / (layers * self.layout.shape.num_blocks).max(1);
-        let layer_bytes = block_bytes * self.layout.shape.num_blocks;
         for &(from, to) in copies {
-            let (from, to) = (from as usize, to as usize);
-            assert!(from.max(to) < self.layout.shape.num_blocks, "copy of block {from} to {to}");
-            for layer in 0..layers {
-                let start = layer * layer_bytes + from * block_bytes;
-                let end = layer * layer_bytes + to * block_bytes;
-                self.memory.copy_within(start..start + block_bytes, end);
+            for layer in 0..self.layout.shape.layers {
+                let (from, to) = (self.block_bytes(layer, from), self.block_bytes(layer, to));
+                self.memory.copy_within(from, to.start);
             }
         }
     }
 
-    fn memory_bytes(&self) -> usize {
-        let size = if self.layout.shape.ty == KvType::F16 { 2 } else { 4 };
-        self.layout.layer_len() * self.layout.shape.layers * size
+    /// Copies whole blocks, from this one's to the other's, in every layer. Both are of one shape but for the number
+    /// of blocks.
+    pub(super) fn copy_blocks_to(&self, other: &mut Self, copies: impl Iterator<Item = (u32, u32)>) {
+        for (from, to) in copies {
+            for layer in 0..self.layout.shape.layers {
+                let (from, to) = (self.block_bytes(layer, from), other.block_bytes(layer, to));
+                other.memory[to].copy_from_slice(&self.memory[from]);
+            }
+        }
+    }
+
+    /// Where a block of a layer is.
+    fn block_bytes(&self, layer: usize, block: u32) -> std::ops::Range<usize> {
+        let KvShape { num_blocks, ty, .. } = self.layout.shape;
+        let block = block as usize;
+        assert!(block < num_blocks, "block {block} is beyond the {num_blocks} of this cache");
+        let size = if ty == KvType::F16 { 2 } else { 4 };
+        let len = self.layout.shape.kv_heads * self.layout.head_len() * size;
+        let start = (layer * num_blocks + block) * len;
+        start..start + len
     }
 }
 

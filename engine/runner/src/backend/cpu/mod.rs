@@ -112,6 +112,7 @@ impl Backend for CpuBackend {
     type Buffer = CpuBuffer;
     type Matrix = CpuMatrix;
     type KvCache = CpuKvCache;
+    type HostCache = CpuKvCache;
 
     fn describe(&self) -> String {
         format!("cpu, {}, {} threads", self.isa, self.threads())
@@ -146,6 +147,10 @@ impl Backend for CpuBackend {
     }
 
     fn kv_cache(&self, shape: KvShape) -> Result<CpuKvCache, BackendError> {
+        CpuKvCache::new(shape)
+    }
+
+    fn host_cache(&self, shape: KvShape) -> Result<CpuKvCache, BackendError> {
         CpuKvCache::new(shape)
     }
 
@@ -222,6 +227,14 @@ impl Backend for CpuBackend {
 
     fn copy_blocks(&self, cache: &mut CpuKvCache, copies: &[(u32, u32)]) {
         cache.copy_blocks(copies);
+    }
+
+    fn swap_out(&self, cache: &CpuKvCache, host: &mut CpuKvCache, swaps: &[(u32, u32)]) {
+        cache.copy_blocks_to(host, swaps.iter().copied());
+    }
+
+    fn swap_in(&self, cache: &mut CpuKvCache, host: &CpuKvCache, swaps: &[(u32, u32)]) {
+        host.copy_blocks_to(cache, swaps.iter().map(|&(cache, host)| (host, cache)));
     }
 
     fn read_row<'a>(&'a self, x: &'a CpuBuffer, row: usize) -> Cow<'a, [f32]> {

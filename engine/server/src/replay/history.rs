@@ -98,7 +98,7 @@ impl History {
                 Decision::Admitted { id, num_cached_tokens, .. } if id == self.id => {
                     self.push(step, What::Admitted { num_cached_tokens });
                 }
-                Decision::Preempted { id, beneficiary } if id == self.id => {
+                Decision::Preempted { id, beneficiary, .. } if id == self.id => {
                     waits = true;
                     self.push(step, What::Preempted { beneficiary });
                 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use regatta_core::event::{Event, FinishReason};
 use regatta_core::replay::{Header, ReplayedStep, Share};
-use regatta_core::scheduler::{Decision, SchedulerStats, Update, WaitReason};
+use regatta_core::scheduler::{Decision, Preemption, SchedulerStats, Update, WaitReason};
 use serde::Serialize;
 
 use super::{Format, ReplaySettings, history::History};
@@ -213,11 +213,12 @@ fn write_step(step: &ReplayedStep, out: &mut dyn Write) -> io::Result<()> {
             Decision::Admitted { id, row, num_cached_tokens } => {
                 writeln!(out, "  admitted  {:<8} row {}, {} cached", id.0, row.0, tokens(num_cached_tokens))?;
             }
-            Decision::Preempted { id, beneficiary } if id == beneficiary => {
-                writeln!(out, "  preempted {:<8} by itself: only sequences before it are left", id.0)?;
+            Decision::Preempted { id, beneficiary, how } if id == beneficiary => {
+                let how = how_text(how);
+                writeln!(out, "  preempted {:<8} by itself: only sequences before it are left{how}", id.0)?;
             }
-            Decision::Preempted { id, beneficiary } => {
-                writeln!(out, "  preempted {:<8} for sequence {}", id.0, beneficiary.0)?;
+            Decision::Preempted { id, beneficiary, how } => {
+                writeln!(out, "  preempted {:<8} for sequence {}{}", id.0, beneficiary.0, how_text(how))?;
             }
             Decision::Waits { id, because } => {
                 first_in_line = first_in_line.or(Some(id).filter(|id| step.waiting.contains(id)));
@@ -233,6 +234,13 @@ fn write_step(step: &ReplayedStep, out: &mut dyn Write) -> io::Result<()> {
     let (shown, more) = behind.split_at(behind.len().min(MAX_SHOWN));
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     writeln!(out, "  behind    {}{more}", shown.join(", "))
+}
+
+fn how_text(how: Preemption) -> &'static str {
+    match how {
+        Preemption::Recompute => "",
+        Preemption::Swap => ", to host memory",
+    }
 }
 
 fn num_tokens(ran: &[Share]) -> u32 {
@@ -265,6 +273,7 @@ fn reason_name(because: WaitReason) -> &'static str {
         WaitReason::NoBlocks { .. } => "too few blocks",
         WaitReason::RunningLackBlocks => "sequences that run lack blocks",
         WaitReason::FollowsPrefix { .. } => "another is computing the same beginning",
+        WaitReason::SwapsOut => "its KV is on the way to host memory",
         WaitReason::InFlight => "its tokens are being computed",
     }
 }

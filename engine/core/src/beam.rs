@@ -28,6 +28,8 @@ pub struct BeamParams {
     pub stop_token_ids: Vec<u32>,
     /// Length of the prompt.
     pub num_prompt_tokens: u32,
+    /// Alternatives to keep for each token of a hypothesis.
+    pub num_top: u32,
 }
 
 /// When a search with `width` complete hypotheses stops.
@@ -66,7 +68,7 @@ pub struct Extension {
 pub struct Hypothesis {
     /// Its tokens, a stop token included.
     pub token_ids: Vec<u32>,
-    /// For each of them, with the alternatives that its beam had.
+    /// For each of them, with the likeliest alternatives.
     pub logprobs: Vec<PositionLogprobs>,
     /// Sum of its tokens' log-probabilities.
     pub cumulative_logprob: f64,
@@ -148,7 +150,11 @@ impl BeamSearch {
         let (mut beams, mut extensions) = (Vec::with_capacity(width), Vec::with_capacity(width));
         for Candidate { parent, rank, cumulative_logprob } in candidates {
             let token_id = likeliest[parent][rank].token_id;
-            let extended = || self.beams[parent].extended(likeliest[parent], rank, cumulative_logprob);
+            let num_top = likeliest[parent].len().min(self.params.num_top as usize);
+            let extended = || {
+                let (token, top) = (likeliest[parent][rank], &likeliest[parent][..num_top]);
+                self.beams[parent].extended(token, top, cumulative_logprob)
+            };
             if self.params.stop_token_ids.contains(&token_id) {
                 self.completed(&extended(), FinishReason::Stop { token_id });
             } else if beams.len() < width {
@@ -212,8 +218,8 @@ impl BeamSearch {
 }
 
 impl Beam {
-    fn extended(&self, likeliest: &[TokenLogprob], rank: usize, cumulative_logprob: f64) -> Self {
-        let logprobs = PositionLogprobs { token: likeliest[rank], top: likeliest.to_vec() };
+    fn extended(&self, token: TokenLogprob, top: &[TokenLogprob], cumulative_logprob: f64) -> Self {
+        let logprobs = PositionLogprobs { token, top: top.to_vec() };
         let last = Some(Arc::new(Link { logprobs, before: self.last.clone() }));
         Self { cumulative_logprob, num_tokens: self.num_tokens + 1, last }
     }

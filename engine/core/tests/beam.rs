@@ -109,6 +109,7 @@ fn params() -> impl Strategy<Value = BeamParams> {
             early_stopping,
             stop_token_ids,
             num_prompt_tokens,
+            num_top: 2,
         },
     )
 }
@@ -131,6 +132,7 @@ proptest! {
             prop_assert!((one.score - score).abs() < 1e-9);
             let sum: f64 = one.logprobs.iter().map(|position| f64::from(position.token.logprob)).sum();
             prop_assert!((sum - one.cumulative_logprob).abs() < 1e-9);
+            prop_assert!(one.logprobs.iter().all(|position| position.top.len() == 2.min(vocab_size as usize).min(2 * params.width as usize)));
             let ids: Vec<u32> = one.logprobs.iter().map(|position| position.token.token_id).collect();
             prop_assert_eq!(&ids, &one.token_ids);
             let stop = one.token_ids.last().filter(|token| params.stop_token_ids.contains(token));
@@ -150,6 +152,7 @@ fn a_beam_of_one_is_greedy() {
         early_stopping: EarlyStopping::Never,
         stop_token_ids: Vec::new(),
         num_prompt_tokens: 1,
+        num_top: 0,
     };
     let (found, _) = search(model, params);
     let mut greedy = Vec::new();
@@ -167,6 +170,7 @@ fn a_search_stops_once_nothing_better_can_come() {
         early_stopping,
         stop_token_ids: vec![0, 1],
         num_prompt_tokens: 5,
+        num_top: 0,
     };
     let rounds = |early_stopping| search(model, params(early_stopping)).1;
     assert!(rounds(EarlyStopping::Always) <= rounds(EarlyStopping::Heuristic));
@@ -183,6 +187,7 @@ fn very_long_hypotheses_are_forgotten_without_deep_recursion() {
         early_stopping: EarlyStopping::Never,
         stop_token_ids: Vec::new(),
         num_prompt_tokens: 1,
+        num_top: 0,
     });
     for _ in 0..299_999 {
         assert!(matches!(search.advance(&[&one]), Round::Continue(_)));

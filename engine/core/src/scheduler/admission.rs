@@ -43,13 +43,18 @@ impl Scheduler {
 
     fn hash_first(&mut self) {
         let (block_size, root) = (self.limits.block_size, self.root_hash);
-        if let Some(first) = self.waiting.first_mut().filter(|_| self.config.enable_prefix_caching) {
+        if !self.config.enable_prefix_caching {
+            return;
+        }
+        let inherited = self.inherited_hashes();
+        if let Some(first) = self.waiting.first_mut() {
+            first.block_hashes.extend(inherited);
             first.hash_blocks(first.num_cacheable_blocks(block_size), block_size, root);
         }
     }
 
-    /// Preempts held sequences, then those from `self.running[index]` on, last first, until the first of those that wait has a row and
-    /// blocks; nobody when that is not enough.
+    /// Preempts held sequences, then those from `self.running[index]` on, last first, until the first of those that wait
+    /// has a row and blocks; nobody when that is not enough.
     fn make_way(&mut self, index: usize, draft: &Draft) -> Result<Entry, WaitReason> {
         loop {
             let entry = self.first_entry(draft)?;

@@ -5,6 +5,7 @@
 //! other.
 
 use super::{Scheduler, WaitReason};
+use crate::kv::BlockHash;
 use crate::plan::Row;
 use crate::sequence::Sequence;
 
@@ -31,5 +32,15 @@ impl Scheduler {
         }
         let can_fork = num_tokens > 0 && self.kv.can_fork(parent, num_tokens);
         Ok(can_fork.then_some(Fork { parent, num_tokens }))
+    }
+
+    /// Hashes of the full blocks that the first of those that wait has in common with its parent, if it has none yet.
+    pub(super) fn inherited_hashes(&self) -> Vec<BlockHash> {
+        let first = self.waiting.first().filter(|first| first.block_hashes.is_empty());
+        let parent = first.and_then(|first| first.forks).and_then(|id| self.row_of.get(&id));
+        let (Some(first), Some(&parent)) = (first, parent) else { return Vec::new() };
+        let parent = self.sequence(parent);
+        let num_full = parent.num_common_tokens(first) / self.limits.block_size;
+        parent.block_hashes.iter().copied().take(num_full as usize).collect()
     }
 }

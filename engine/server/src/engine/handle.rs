@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use regatta_core::beam::BeamParams;
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{NewSequence, SequenceLimits};
 use regatta_core::sequence::SequenceId;
 
-use super::inbox::{Asked, Inbox, Submission};
+use super::inbox::{Asked, Inbox, Role, Submission};
 use super::request::{GenerateRequest, SubmitError};
+use super::search::NewSearch;
 use super::snapshot::EngineSnapshot;
 use super::stream::ChoiceStream;
 
@@ -44,19 +46,18 @@ impl EngineHandle {
                 "request submitted"
             );
         }
-        let asked: Vec<Asked> = requests
+        let prepared: Vec<Prepared<'_>> = requests
             .iter()
-            .map(|request| Asked { n: request.n.max(1), num_prompt_tokens: request.prompt.len() })
+            .zip(max_tokens)
+            .map(|(request, max_tokens)| Prepared::new(request, max_tokens))
             .collect();
+        let asked: Vec<Asked> = prepared.iter().map(Prepared::asked).collect();
         self.inbox.submit(&asked, |id, place, choice| {
-            let (request, max_tokens) = (&requests[place], max_tokens[place]);
+            let prepared = &prepared[place];
+            let max_tokens = prepared.sampling.max_tokens;
             let (sender, stream) = ChoiceStream::new(id, max_tokens, Arc::clone(&self.inbox));
-            let first = request.sampling.choice;
-            let sampling = SamplingParams { choice: first + choice, max_tokens, ..request.sampling.clone() };
-            let mut sequence = NewSequence::new(id, Arc::clone(&request.prompt), sampling.into());
-            // The prompt is computed for the first choice alone.
-            sequence.forks = (choice > 0).then(|| SequenceId(id.0 - u64::from(choice)));
-            (Submission { sequence, sender }, stream)
+            let (sequence, role) = prepared.sequence(id, choice);
+            (Submission { sequence, sender, role }, stream)
         })
     }
 
@@ -68,5 +69,56 @@ impl EngineHandle {
     /// Length limits that every request is checked against.
     pub fn limits(&self) -> SequenceLimits {
         self.limits
+    }
+}
+
+/// One prompt of a request, checked.
+struct Prepared<'a> {
+    request: &'a GenerateRequest,
+    /// What its first sequence gets.
+    sampling: SamplingParams,
+    search: Option<NewSearch>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(request: &'a GenerateRequest, max_tokens: u32) -> Self {
+        let search = request.beams.map(|options| NewSearch {
+            params: BeamParams {
+                width: request.n.max(1),
+                max_tokens,
+                length_penalty: options.length_penalty,
+                early_stopping: options.early_stopping,
+                stop_token_ids: request.sampling.stop_token_ids.clone(),
+                num_prompt_tokens: request.prompt.len() as u32,
+                num_top: request.sampling.logprobs.unwrap_or(0),
+            },
+            reports_logprobs: request.sampling.logprobs.is_some(),
+        });
+        let sampling = match &search {
+            Some(search) => search.sampling(&request.sampling),
+            None => SamplingParams { max_tokens, ..request.sampling.clone() },
+        };
+        Self { request, sampling, search }
+    }
+
+    fn asked(&self) -> Asked {
+        let num_reserved_ids = self.search.as_ref().map_or(0, NewSearch::num_reserved_ids);
+        Asked { n: self.request.n.max(1), num_prompt_tokens: self.request.prompt.len(), num_reserved_ids }
+    }
+
+    fn sequence(&self, id: SequenceId, choice: u32) -> (NewSequence, Role) {
+        let sampling = SamplingParams { choice: self.sampling.choice + choice, ..self.sampling.clone() };
+        let new = NewSequence::new(id, Arc::clone(&self.request.prompt), sampling.into());
+        match &self.search {
+            // The prompt is computed for the first choice alone.
+            None => {
+                let forks = (choice > 0).then(|| SequenceId(id.0 - u64::from(choice)));
+                (NewSequence { forks, ..new }, Role::Generates)
+            }
+            Some(search) if choice == 0 => {
+                (NewSequence { holds: true, ..new }, Role::Searches(search.clone()))
+            }
+            Some(_) => (new, Role::Listens),
+        }
     }
 }

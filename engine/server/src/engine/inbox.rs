@@ -11,12 +11,25 @@ use regatta_core::sequence::SequenceId;
 use tokio::sync::mpsc;
 
 use super::request::SubmitError;
+use super::search::NewSearch;
 use super::snapshot::{EngineSnapshot, EngineState};
 
 /// A sequence on its way to the scheduler, with the sending end of its stream.
 pub(super) struct Submission {
     pub(super) sequence: NewSequence,
     pub(super) sender: mpsc::Sender<Event>,
+    pub(super) role: Role,
+}
+
+/// What a submission is for.
+#[derive(Clone, Debug)]
+pub(super) enum Role {
+    /// A sequence whose tokens go to the stream as they come.
+    Generates,
+    /// The first beam of a search, with the stream of its best hypothesis.
+    Searches(NewSearch),
+    /// The stream of another hypothesis of the search before it; its sequence is none.
+    Listens,
 }
 
 /// A prompt that is to be continued `n` times.
@@ -24,6 +37,8 @@ pub(super) struct Submission {
 pub(super) struct Asked {
     pub(super) n: u32,
     pub(super) num_prompt_tokens: usize,
+    /// Ids to keep for sequences that come later and belong to these.
+    pub(super) num_reserved_ids: u64,
 }
 
 /// What has arrived since the last look, and what the engine is to do about its life.
@@ -115,16 +130,16 @@ impl Inbox {
             return Err(SubmitError::QueueFull { waiting_requests, waiting_tokens });
         }
         shared.arriving_tokens += new_tokens;
-        let choices =
-            asked.iter().enumerate().flat_map(|(place, asked)| (0..asked.n).map(move |n| (place, n)));
-        let streams = choices
-            .map(|(place, choice)| {
+        let mut streams = Vec::with_capacity(new_sequences);
+        for (place, asked) in asked.iter().enumerate() {
+            for choice in 0..asked.n {
                 let (submission, stream) = make(SequenceId(shared.next_id), place, choice);
                 shared.next_id += 1;
                 shared.arrivals.submissions.push(submission);
-                stream
-            })
-            .collect();
+                streams.push(stream);
+            }
+            shared.next_id += asked.num_reserved_ids;
+        }
         self.wake.notify_one();
         Ok(streams)
     }

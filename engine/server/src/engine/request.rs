@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use regatta_core::beam::EarlyStopping;
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::AdmissionError;
 
@@ -16,6 +17,18 @@ pub struct GenerateRequest {
     pub n: u32,
     /// How tokens are chosen; its `choice` is the first stream's, and the others' count up.
     pub sampling: SamplingParams,
+    /// Search for the `n` likeliest continuations instead of sampling. Of `sampling` then only `max_tokens`, the stop
+    /// tokens and `logprobs` count, and everything comes at the end.
+    pub beams: Option<BeamOptions>,
+}
+
+/// How hypotheses of a beam search are scored, and when it stops; as in [`BeamParams`](regatta_core::beam::BeamParams).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BeamOptions {
+    /// Exponent of the length by which a score is divided.
+    pub length_penalty: f32,
+    /// When the search stops before `max_tokens`.
+    pub early_stopping: EarlyStopping,
 }
 
 /// Why a request was not taken. Nothing of it was started.

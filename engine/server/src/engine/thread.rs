@@ -16,7 +16,8 @@ use tokio::sync::mpsc;
 
 use super::config::EngineConfig;
 use super::handle::EngineHandle;
-use super::inbox::{Arrivals, Backlog, Inbox, QueueLimits};
+use super::inbox::{Arrivals, Backlog, Inbox, QueueLimits, Role, Submission};
+use super::search::Searches;
 use super::snapshot::{EngineSnapshot, EngineState, KvSnapshot};
 use crate::record::Recording;
 
@@ -26,6 +27,7 @@ pub struct Engine {
     scheduler: Scheduler,
     inbox: Arc<Inbox>,
     streams: HashMap<SequenceId, mpsc::Sender<Event>>,
+    searches: Searches,
     arrivals: Arrivals,
     plan: StepPlan,
     output: StepOutput,
@@ -51,6 +53,7 @@ impl Engine {
             scheduler,
             inbox: Arc::clone(&inbox),
             streams: HashMap::new(),
+            searches: Searches::default(),
             arrivals: Arrivals::default(),
             plan: StepPlan::default(),
             output: StepOutput::default(),
@@ -84,6 +87,7 @@ impl Engine {
             } else {
                 self.recording.see(|| Observation::Nothing);
             }
+            self.search();
             // The figures first: whoever has an answer finds them up to date.
             self.publish();
             self.deliver();
@@ -91,18 +95,35 @@ impl Engine {
     }
 
     fn admit_and_cancel(&mut self) {
-        for submission in self.arrivals.submissions.drain(..) {
-            let id = submission.sequence.id;
-            self.streams.insert(id, submission.sender);
-            self.recording.see(|| Observation::Added(submission.sequence.clone()));
-            if let Err(error) = self.scheduler.add(submission.sequence) {
-                self.updates.push(Update { id, event: Event::Failed { reason: error.to_string() } });
+        let mut submissions = std::mem::take(&mut self.arrivals.submissions);
+        submissions.drain(..).for_each(|submission| self.admit(submission));
+        self.arrivals.submissions = submissions;
+        let (scheduler, updates, recording) = (&mut self.scheduler, &mut self.updates, &mut self.recording);
+        for id in self.arrivals.cancelled.drain(..) {
+            if !self.searches.cancel(id, scheduler, updates, recording) {
+                scheduler.cancel(id, updates);
+                recording.see(|| Observation::Cancelled(id));
             }
         }
-        for id in self.arrivals.cancelled.drain(..) {
-            self.scheduler.cancel(id, &mut self.updates);
-            self.recording.see(|| Observation::Cancelled(id));
+    }
+
+    fn admit(&mut self, Submission { sequence, sender, role }: Submission) {
+        let id = sequence.id;
+        self.streams.insert(id, sender);
+        match role {
+            Role::Generates => {}
+            Role::Searches(search) => self.searches.start(&sequence, search),
+            Role::Listens => return,
         }
+        self.recording.see(|| Observation::Added(sequence.clone()));
+        if let Err(error) = self.scheduler.add(sequence) {
+            self.updates.push(Update { id, event: Event::Failed { reason: error.to_string() } });
+        }
+    }
+
+    /// Lets beam searches go on that have all they wait for.
+    fn search(&mut self) {
+        self.searches.advance(&mut self.scheduler, &mut self.updates, &mut self.recording);
     }
 
     fn step(&mut self) {
@@ -154,11 +175,9 @@ impl Engine {
             self.streams.clear();
             return;
         }
-        for submission in late {
-            self.streams.insert(submission.sequence.id, submission.sender);
-            self.scheduler.add(submission.sequence).ok();
-        }
+        late.into_iter().for_each(|submission| self.admit(submission));
         self.scheduler.abort_all(&mut self.updates);
+        self.search();
         self.publish();
         self.deliver();
     }

@@ -1,6 +1,7 @@
 //! OpenAI's API: completions, chat completions and the model list, in vLLM's dialect.
 
 mod answer;
+mod beam;
 mod best_of;
 mod bounded;
 mod chat;

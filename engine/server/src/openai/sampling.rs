@@ -3,13 +3,14 @@
 use regatta_core::sampling::SamplingParams;
 
 use super::{
+    beam,
     bounded::{OneOrMany, UpTo},
     defaults::GenerationDefaults,
     fields::Fields,
     numbers::{number, whole},
     token_lists::Vocabulary,
 };
-use crate::{http::ApiError, text::Tokenizer};
+use crate::{engine::BeamOptions, http::ApiError, text::Tokenizer};
 
 /// Most choices of one prompt.
 pub(super) const MAX_N: u32 = 128;
@@ -21,6 +22,8 @@ const MAX_STOP_BYTES: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Sampling {
     pub(super) n: u32,
+    /// Set when the likeliest answers are searched for.
+    pub(super) beams: Option<BeamOptions>,
     /// All that is the same for every prompt and choice; its stop tokens are the request's own.
     params: SamplingParams,
     seed: Option<u64>,
@@ -42,10 +45,12 @@ impl Sampling {
         defaults: &GenerationDefaults,
         vocabulary: Vocabulary<'_>,
     ) -> Result<Self, ApiError> {
+        let beams = beam::take(fields)?;
         let params = params(fields, defaults, vocabulary)?;
         let n = whole("n", fields.take("n")?.unwrap_or(1), 1, MAX_N)?;
         let sampling = Self {
             n,
+            beams,
             params,
             // Any 64 bits are a seed; two's complement keeps different seeds different.
             seed: fields.take::<i64>("seed")?.map(i64::cast_unsigned),
@@ -64,7 +69,7 @@ impl Sampling {
     /// # Errors
     /// 400 with the field's name.
     pub(super) fn check_greedy(&self, name: &'static str, num_samples: u32) -> Result<(), ApiError> {
-        if num_samples > 1 && self.params.temperature == 0.0 {
+        if num_samples > 1 && self.params.temperature == 0.0 && self.beams.is_none() {
             let reason = format!("{name} must be 1 when using greedy sampling, got {num_samples}.");
             return Err(ApiError::invalid(name, reason));
         }

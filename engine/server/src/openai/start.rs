@@ -57,6 +57,7 @@ pub(super) fn submit(
         request_id: asker.id.0.clone(),
         prompt: Arc::clone(&prompt.token_ids),
         n: wanted.num_samples,
+        beams: wanted.sampling.beams,
         sampling: SamplingParams {
             logprobs: wanted.logprobs,
             logprobs_mode: server.logprobs_mode,

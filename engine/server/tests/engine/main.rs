@@ -1,5 +1,6 @@
 //! The engine thread over a fake runner.
 
+mod beams;
 mod real_model;
 mod recording;
 mod scripted;
@@ -52,6 +53,7 @@ fn request(prompt: impl IntoIterator<Item = u32>, n: u32, max_tokens: u32) -> Ge
         prompt: prompt.into_iter().collect(),
         n,
         sampling: SamplingParams { max_tokens, ..SamplingParams::default() },
+        beams: None,
     }
 }
 

@@ -47,7 +47,7 @@ fn requests() -> Vec<GenerateRequest> {
             ..SamplingParams::default()
         };
         let prompt = (0..common).map(|k| k * 5 % 256).chain(own).collect();
-        GenerateRequest { request_id: i.to_string(), prompt, n: 1, sampling }
+        GenerateRequest { request_id: i.to_string(), prompt, n: 1, sampling, beams: None }
     };
     (0..32).map(request).collect()
 }
@@ -140,6 +140,7 @@ async fn the_choices_of_one_request_are_bit_identical_to_separate_requests_with_
         prompt: (0..37).map(|k| k * 5 % 256).collect(),
         n,
         sampling: SamplingParams { choice, ..sampling.clone() },
+        beams: None,
     };
     let mut together = Vec::new();
     for stream in handle.submit(request(4, 0)).unwrap() {
@@ -149,6 +150,40 @@ async fn the_choices_of_one_request_are_bit_identical_to_separate_requests_with_
         let alone = read(handle.submit(request(1, choice)).unwrap().remove(0)).await;
         assert_eq!(together[choice as usize], alone, "choice {choice}");
         assert!(together[..choice as usize].iter().all(|other| other.token_ids != alone.token_ids));
+    }
+}
+
+/// Other servers' answers changed at some number of sequences; so did this one's at 44 in one report.
+#[tokio::test]
+async fn forty_four_sequences_at_once_are_bit_identical_to_each_alone() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runner/tests/data/tiny-llama.gguf");
+    let kv_memory = KvMemory::Blocks(44 * 4);
+    let options =
+        LoadOptions { max_num_seqs: 44, kv_memory, max_model_len: Some(MAX_MODEL_LEN), ..Default::default() };
+    let runner = load(&model, &options).expect("the test data is readable").runner;
+    let scheduler = SchedulerConfig { max_model_len: MAX_MODEL_LEN, ..Default::default() };
+    let (handle, _thread) =
+        Engine::spawn(runner, EngineConfig { scheduler, ..EngineConfig::default() }).unwrap();
+    let request = |i: u32| GenerateRequest {
+        request_id: i.to_string(),
+        prompt: (0..20 + i % 3).map(|k| (i * 17 + k * 5) % 256).collect(),
+        n: 1,
+        sampling: SamplingParams {
+            temperature: if i.is_multiple_of(2) { 0.0 } else { 1.0 },
+            seed: 42,
+            logprobs: Some(3),
+            max_tokens: 24,
+            ..SamplingParams::default()
+        },
+        beams: None,
+    };
+    let streams: Vec<_> = (0..44).map(|i| handle.submit(request(i)).unwrap().remove(0)).collect();
+    let mut together = Vec::new();
+    for stream in streams {
+        together.push(read(stream).await);
+    }
+    for (i, together) in (0..44).zip(&together) {
+        assert_eq!(read(handle.submit(request(i)).unwrap().remove(0)).await, *together, "request {i}");
     }
 }
 

@@ -231,3 +231,25 @@ async fn special_tokens_are_text_only_when_asked_for() {
         assert_eq!(server.ask(PATH, request).await["choices"][0]["text"], text);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_beam_search_answers_with_its_beams_whole_or_streamed() {
+    let server = TestServer::start().await;
+    let request = json!({"model": "m", "prompt": "hello world", "use_beam_search": true, "n": 3, "max_tokens": 6, "temperature": 0, "logprobs": 1});
+    let answer = server.ask(PATH, request.clone()).await;
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 3);
+    let tokens = |choice: &Value| choice["logprobs"]["tokens"].clone();
+    assert!(tokens(&choices[0]) != tokens(&choices[1]) && tokens(&choices[1]) != tokens(&choices[2]));
+    let num_tokens: usize = choices.iter().map(|choice| tokens(choice).as_array().unwrap().len()).sum();
+    assert_eq!(answer["usage"]["completion_tokens"], num_tokens);
+    let mut streamed = request;
+    streamed["stream"] = json!(true);
+    let events = server.stream(PATH, streamed).await;
+    for choice in choices {
+        let mine = events.iter().map(|event| &event["choices"][0]).filter(|c| c["index"] == choice["index"]);
+        let text: String = mine.map(|choice| choice["text"].as_str().unwrap()).collect();
+        assert_eq!(choice["text"], text);
+    }
+    server.wait_for(|page| page["in_flight"] == 0 && page["kv"]["in_use"] == 0).await;
+}

@@ -4,6 +4,7 @@ mod chat;
 mod completions;
 mod exposition;
 mod harness;
+mod known_faults;
 mod lifecycle;
 mod refusals;
 mod surface;

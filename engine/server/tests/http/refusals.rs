@@ -45,6 +45,9 @@ async fn what_cannot_be_honoured_is_a_400_that_names_the_field() {
         (COMPLETIONS, json!({"prompt": "a", "logit_bias": {"265": 1}}), "logit_bias"),
         (COMPLETIONS, json!({"prompt": "a", "allowed_token_ids": [265]}), "allowed_token_ids"),
         (COMPLETIONS, json!({"prompt": "a", "frequency_penalty": 3}), "frequency_penalty"),
+        (COMPLETIONS, json!({"prompt": "a", "use_beam_search": true, "n": 2, "best_of": 3}), "best_of"),
+        (COMPLETIONS, json!({"prompt": "a", "use_beam_search": true, "top_p": 0.5}), "top_p"),
+        (COMPLETIONS, json!({"prompt": "a", "use_beam_search": true, "echo": true, "logprobs": 1}), "echo"),
         (CHAT, json!({"messages": [{"role": "user", "content": "a"}], "best_of": 2}), "best_of"),
         (
             CHAT,

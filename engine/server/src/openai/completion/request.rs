@@ -61,6 +61,10 @@ impl Endpoint for CompletionRequest {
         let add_special_tokens = fields.take("add_special_tokens")?.unwrap_or(true);
         let Prompts(prompts) = fields.take("prompt")?.ok_or_else(prompt::empty)?;
         fields.finish()?;
+        if echo && logprobs.is_some() && sampling.beams.is_some() {
+            let reason = "echo has no log-probabilities with use_beam_search; remove one of them.";
+            return Err(ApiError::invalid("echo", reason));
+        }
         if sampling.max_tokens == Some(0) && !echo {
             return Err(ApiError::invalid("max_tokens", "max_tokens must be at least 1, got 0."));
         }
@@ -139,7 +143,8 @@ impl Endpoint for CompletionRequest {
 /// Takes `best_of` out of a request: at least `n`, which is also what it is when absent.
 fn take_best_of(fields: &mut Fields<'_>, sampling: &Sampling, streaming: Streaming) -> Result<u32, ApiError> {
     let best_of = fields.take("best_of")?.unwrap_or(sampling.n);
-    whole("best_of", best_of, sampling.n, MAX_N)?;
+    let max = if sampling.beams.is_some() { sampling.n } else { MAX_N };
+    whole("best_of", best_of, sampling.n, max)?;
     sampling.check_greedy("best_of", best_of)?;
     if best_of > sampling.n && streaming.on {
         let reason = "best_of beyond n cannot be streamed: the best are known when all have ended.";

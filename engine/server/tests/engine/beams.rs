@@ -174,7 +174,8 @@ async fn a_failing_step_or_the_end_of_the_engine_ends_all_streams_of_a_search() 
     let streams = handle.submit(search(0..9, 3, 50)).unwrap();
     words.send(Word::Run).unwrap();
     words.send(Word::Run).unwrap();
-    settle(&handle, |s| s.in_flight > 1).await;
+    // Both steps are done, and the next one waits for its word.
+    settle(&handle, |s| s.steps == 5 && s.in_flight > 1).await;
     let shutdown = tokio::task::spawn_blocking(|| thread.shutdown(Instant::now()));
     settle(&handle, |s| s.state == EngineState::Draining).await;
     words.send(Word::Run).unwrap();

@@ -164,7 +164,7 @@ async fn a_dropped_stream_frees_its_blocks_within_one_step() {
 #[tokio::test]
 async fn a_stream_dropped_while_it_waits_is_gone_after_one_step() {
     let (words, handle, _thread) = start_scripted();
-    let _running: Vec<_> = (0..4).map(|i| handle.submit(request([i], 1, 100)).unwrap()).collect();
+    let _running = handle.submit(request([1], 4, 100)).unwrap();
     words.send(Word::Run).unwrap();
     settle(&handle, |s| s.running == 4).await;
     let waiting = handle.submit(request([9], 1, 100)).unwrap();
@@ -211,6 +211,7 @@ async fn shutdown_aborts_at_the_deadline_what_is_left() {
     let (words, handle, thread) = start_scripted();
     let streams: Vec<_> = (0..6).map(|i| handle.submit(request([i], 1, 100)).unwrap().remove(0)).collect();
     words.send(Word::Run).unwrap();
+    settle(&handle, |s| s.steps == 1).await;
     let shutdown = tokio::task::spawn_blocking(|| thread.shutdown(Instant::now()));
     settle(&handle, |s| s.state == EngineState::Draining).await;
     words.send(Word::Run).unwrap();

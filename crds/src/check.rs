@@ -31,11 +31,11 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
         Value::String(text) => string(schema, text, path, found),
         Value::Number(number) => {
             let number = number.as_f64().unwrap_or(f64::NAN);
-            if schema["minimum"].as_f64().is_some_and(|min| number < min) {
-                found.push(format!("{path}: must be at least {}", schema["minimum"]));
+            if let Some(min) = schema["minimum"].as_f64().filter(|&min| number < min) {
+                found.push(format!("{path}: must be at least {min}"));
             }
-            if schema["maximum"].as_f64().is_some_and(|max| number > max) {
-                found.push(format!("{path}: must be at most {}", schema["maximum"]));
+            if let Some(max) = schema["maximum"].as_f64().filter(|&max| number > max) {
+                found.push(format!("{path}: must be at most {max}"));
             }
         }
         Value::Null | Value::Bool(_) => {}
@@ -153,6 +153,7 @@ mod tests {
             "replica": 1,
         }});
         let found = schema_violations(&manifest).join("\n");
+        assert!(!found.contains("0.0"), "{found}");
         for expected in [
             "spec.model.uri: is required",
             "spec.model.servedNames[1]: stands in the list twice",

@@ -2,6 +2,7 @@
 
 mod crd;
 mod namespace;
+mod proxy;
 mod wait;
 
 use anyhow::{Context, Result};
@@ -10,6 +11,7 @@ use kube::{Client, Config};
 
 pub use crd::install_crd;
 pub use namespace::TestNamespace;
+pub use proxy::{Fault, FaultyProxy};
 pub use wait::wait_for;
 
 const KUBECONFIG_VARIABLE: &str = "REGATTA_TEST_KUBECONFIG";

@@ -1,17 +1,20 @@
-//! The operator behind a connection that breaks.
+//! The operator behind connections that break.
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use http::{Method, Request, Response};
 use kube::{Client, ResourceExt, api::DeleteParams, client::Body};
-use regatta_e2e::wait_for;
+use regatta_e2e::{Fault, FaultyProxy, wait_for};
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::operator::{Operator, PATIENCE, World, small, with};
 
@@ -93,7 +96,40 @@ async fn broken_watches_and_refused_writes_delay_a_service_and_no_more() {
     let World { ns, operator, engines } = World::new("faults").await;
     operator.stop().await.expect("ends well");
     let operator = Operator::start_with(faulty(ns.client.clone()), &ns.name, "unlucky", "engine:1");
-    let mut world = World { ns, operator, engines };
+    live(World { ns, operator, engines }).await;
+}
+
+#[tokio::test]
+async fn connections_that_break_delay_a_service_and_no_more() {
+    let World { ns, operator, engines } = World::new("cuts").await;
+    operator.stop().await.expect("ends well");
+    let (proxy, client) = FaultyProxy::before_api_server().await.expect("a cluster is around");
+    let operator = Operator::start_with(client, &ns.name, "cut-off", "engine:1");
+    tokio::select! {
+        () = live(World { ns, operator, engines }) => {}
+        never = trouble(&proxy) => match never {},
+    }
+}
+
+/// A few times each fault, then peace: a watch waits longer after each break, up to half a minute.
+async fn trouble(proxy: &FaultyProxy) -> Infallible {
+    for _ in 0..4 {
+        for (fault, milliseconds) in
+            [(Fault::None, 1000), (Fault::Delay(Duration::from_millis(20)), 500), (Fault::Refuse, 300)]
+        {
+            proxy.set(fault);
+            if fault == Fault::Refuse {
+                proxy.cut();
+            }
+            sleep(Duration::from_millis(milliseconds)).await;
+        }
+    }
+    proxy.set(Fault::None);
+    std::future::pending().await
+}
+
+/// A service from its first pods over a smaller scale and a new image to its end.
+async fn live(mut world: World) {
     world.apply("llm", with(2)).await;
     for pod in world.wait_for_pods("two pods", |pods| pods.len() == 2).await {
         world.bring_up(&pod.name_any()).await;

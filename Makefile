@@ -14,7 +14,7 @@ CLUSTER := $(BIN)/regatta-cluster
 
 .PHONY: help
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: ## a real cluster, the chart, a model, and a streamed chat answer (root on Debian)
@@ -71,11 +71,11 @@ images: cluster-binaries ## OCI images under .images/, without a container engin
 	$(CLUSTER) image all
 
 .PHONY: cluster-up
-cluster-up: cluster-binaries ## one node on this host's network; kubeconfig at .cluster/kubeconfig
+cluster-up: cluster-binaries ## a Kubernetes node on this host's network; kubeconfig at .cluster/kubeconfig
 	$(CLUSTER) up
 
 .PHONY: cluster-down
-cluster-down: ## removes all that cluster-up made
+cluster-down: ## remove all that cluster-up made; what was built for it stays in .cluster/
 	@if [ -x $(CLUSTER) ]; then $(CLUSTER) down; else cargo build --locked -p regatta-e2e && $(CLUSTER) down; fi
 
 .PHONY: model

@@ -11,7 +11,7 @@ step() { printf '\n==> %s\n' "$*"; }
 
 step "tools, model, programs"
 e2e/tools/toolchain.sh rust go
-e2e/tools/install.sh
+e2e/tools/helm.sh
 e2e/tools/model.sh
 cargo build --locked -p regatta -p regatta-engine -p regatta-e2e
 cluster=target/debug/regatta-cluster
@@ -25,10 +25,12 @@ export KUBECONFIG=$PWD/.cluster/kubeconfig PATH=$PWD/.cluster/bin:$PWD/.tools/bi
 step "the chart"
 images=$(cat .images/regatta.tar .images/regatta-engine.tar | sha256sum | cut -c1-64)
 helm upgrade --install regatta charts/regatta --namespace regatta-system --create-namespace --wait --timeout 3m >/dev/null
-if [ -f .cluster/demo-images ] && [ "$(cat .cluster/demo-images)" != "$images" ]; then
+# Beside the state of this cluster, with which it goes.
+loaded=.cluster/up/demo-images
+if [ -f $loaded ] && [ "$(cat $loaded)" != "$images" ]; then
   kubectl -n regatta-system rollout restart deployment >/dev/null   # the tag is the same, what it names is not
 fi
-echo "$images" > .cluster/demo-images
+echo "$images" > $loaded
 kubectl -n regatta-system rollout status deployment --timeout=2m
 
 step "the model's volume and the service"
@@ -37,11 +39,15 @@ sed "s|MODELS_FOLDER|$PWD/.models|" docs/examples/models-volume.yaml | kubectl a
 kubectl apply --server-side --force-conflicts -f docs/examples/smollm2.yaml
 
 step "waiting for smollm2 to be Ready"
-for _ in $(seq 1 180); do
-  line=$(kubectl get llm smollm2 --no-headers -o 'custom-columns=R:.status.readyReplicas,D:.spec.replicas,Y:.status.conditions[?(@.type=="Ready")].reason' 2>/dev/null |
-    awk '{print $1 " of " $2 " ready: " $3}')
+progress() {
+  local columns='R:.status.readyReplicas,D:.spec.replicas,Y:.status.conditions[?(@.type=="Ready")].reason'
+  local line
+  line=$(kubectl get llm smollm2 --no-headers -o "custom-columns=$columns" 2>/dev/null | awk '{print $1 " of " $2 " ready: " $3}')
   [ "$line" = "${last:-}" ] || { echo "    $line"; last=$line; }
-  kubectl wait --for=condition=Ready --timeout=1s llm/smollm2 >/dev/null 2>&1 && { ready=1; break; }
+}
+for _ in $(seq 1 180); do
+  progress
+  kubectl wait --for=condition=Ready --timeout=1s llm/smollm2 >/dev/null 2>&1 && { ready=1; progress; break; }
 done
 if [ -z "${ready:-}" ]; then
   echo "smollm2 did not become Ready within 3 minutes:" >&2
@@ -62,5 +68,6 @@ Go on with:
   kubectl scale llm/smollm2 --replicas 2
   curl -N $gateway/chat/completions -H 'content-type: application/json' \\
     -d '{"model": "smollm2", "stream": true, "messages": [{"role": "user", "content": "Hello!"}]}'
-  make cluster-down          # removes all of it
+  kubectl -n regatta-system port-forward service/regatta-gateway 8080:80   # from elsewhere: http://127.0.0.1:8080/v1
+  make cluster-down          # removes the cluster and all that is in it
 TXT

@@ -63,7 +63,7 @@ pub(crate) fn create_bridge() -> Result<()> {
     ip("link set lo up")?;
     ip(&format!("link add {BRIDGE} type bridge")).with_context(|| {
         format!(
-            "if another cluster owns the bridge, stop it with regatta-cluster down in its repository; \
+            "if another cluster owns the bridge, stop it with make cluster-down in its repository; \
              a bridge that nobody owns goes with: ip link del {BRIDGE}"
         )
     })?;

@@ -22,7 +22,7 @@ pub fn load(state: &Path, tars: &[PathBuf]) -> Result<()> {
     let dir = if inside { Path::new(HOME) } else { up.dir.as_path() };
     ensure!(
         dir.join("ready").exists(),
-        "no cluster is up: start one with regatta-cluster up, or call this inside regatta-cluster run"
+        "no cluster is up: start one with make cluster-up, or call this inside regatta-cluster run"
     );
     let spec = read_spec(dir)?;
     ensure!(spec.size == Size::Node, "this cluster has no nodes to load images into: it needs --size node");

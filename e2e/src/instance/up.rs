@@ -79,7 +79,11 @@ pub fn down(state: &Path) -> Result<()> {
     let _turn = take_turn(state)?;
     end(&instance)?;
     clean(state, &instance)?;
-    println!("the cluster is down, and nothing of it is left");
+    println!("the cluster is down, and nothing of it is left on this machine");
+    println!(
+        "what was built for it stays in {}, so that the next one starts in seconds; delete the folder to be rid of it",
+        state.display()
+    );
     Ok(())
 }
 
@@ -90,10 +94,10 @@ pub fn down(state: &Path) -> Result<()> {
 pub fn status(state: &Path) -> Result<()> {
     let instance = Instance { dir: state.join("up") };
     if !instance.dir.exists() {
-        println!("no cluster is up; start one with: regatta-cluster up");
+        println!("no cluster is up; start one with: make cluster-up");
     } else if !is_alive(&instance)? {
         println!(
-            "the cluster has ended by itself; its logs are in {}; remove the rest with: regatta-cluster down",
+            "the cluster has ended by itself; its logs are in {}; remove the rest with: make cluster-down",
             instance.path("logs").display()
         );
     } else if !instance.path("ready").exists() {
@@ -242,5 +246,5 @@ fn clean(state: &Path, instance: &Instance) -> Result<()> {
 fn print_usage(state: &Path, workspace: &Workspace) {
     println!("  export KUBECONFIG={}", state.join("kubeconfig").display());
     println!("  kubectl get pods --all-namespaces      (kubectl is in {})", workspace.bin().display());
-    println!("  stop it with: regatta-cluster down");
+    println!("  stop it with: make cluster-down");
 }

@@ -36,6 +36,7 @@ impl Scheduler {
         self.plan_sequence(row, num_tokens, 0, draft);
         if let Start::Fork(Fork { parent, num_tokens }) = start {
             self.kv.copy_partial(parent, row, num_tokens, &mut draft.plan.block_copies);
+            self.copied.push(parent);
         }
         self.note_planned(row, draft);
         Ok(())
@@ -73,8 +74,8 @@ impl Scheduler {
             } else {
                 WaitReason::NoBlocks { num_needed, num_available }
             };
-            let idle = tail.iter().filter(|&&row| !self.sequence(row).in_flight());
-            let num_held: u32 = idle.chain(&self.held).map(|&row| self.kv.num_held(row)).sum();
+            let idle = tail.iter().chain(&self.held).filter(|&&row| self.may_give_way(row));
+            let num_held: u32 = idle.map(|&row| self.kv.num_held(row)).sum();
             if num_kept > num_available + num_held {
                 return Err(because);
             }

@@ -28,9 +28,10 @@ impl Scheduler {
         self.held.push(row);
     }
 
-    /// Takes row and blocks from the held sequence that comes last; `false` when none is held.
+    /// Takes row and blocks from the held sequence that comes last; `false` when there is none to take them from.
     pub(super) fn preempt_held(&mut self, beneficiary: SequenceId) -> bool {
-        let last = (0..self.held.len()).max_by_key(|&place| self.sequence(self.held[place]).rank());
+        let may_go = (0..self.held.len()).filter(|&place| self.may_give_way(self.held[place]));
+        let last = may_go.max_by_key(|&place| self.sequence(self.held[place]).rank());
         let Some(place) = last else { return false };
         let sequence = self.give_up(self.held[place], beneficiary);
         self.parked.insert(sequence.id, sequence);

@@ -27,7 +27,7 @@ mod preemption;
 mod settle;
 mod waiting;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 pub use config::{
@@ -127,8 +127,10 @@ pub struct Scheduler {
     waiting: Waiting,
     /// Rows of held sequences.
     held: Vec<Row>,
-    /// Held sequences that lost their rows.
-    parked: HashMap<SequenceId, Sequence>,
+    /// Held sequences that lost their rows; in order, so that a schedule repeats.
+    parked: BTreeMap<SequenceId, Sequence>,
+    /// During a plan: rows whose blocks it copies.
+    copied: Vec<Row>,
     /// Rows emptied since the last plan.
     released: Vec<Row>,
     host: HostPool,
@@ -163,7 +165,8 @@ impl Scheduler {
                 SchedulingPolicy::Priority { ageing_steps } => Some(u64::from(ageing_steps)),
             }),
             held: Vec::new(),
-            parked: HashMap::new(),
+            parked: BTreeMap::new(),
+            copied: Vec::new(),
             released: Vec::new(),
             host: HostPool::new(runner.num_host_blocks),
             swapped_out: Vec::new(),

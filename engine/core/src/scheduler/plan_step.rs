@@ -24,6 +24,7 @@ impl Scheduler {
     pub fn schedule(&mut self, plan: &mut StepPlan) -> bool {
         plan.clear();
         self.next_blocks.clear();
+        self.copied.clear();
         self.decisions.clear();
         self.running.retain(|row| self.rows[row.0 as usize].as_ref().is_some_and(|sequence| !sequence.held));
         self.waiting.age(self.counters.steps);

@@ -29,9 +29,15 @@ impl Scheduler {
         true
     }
 
-    /// The last of those that run, from `self.running[index]` on, that is in no step in flight.
+    /// The last of those that run, from `self.running[index]` on, that can give way.
     pub(super) fn last_idle(&self, index: usize) -> Option<usize> {
-        (index..self.running.len()).rev().find(|&i| !self.sequence(self.running[i]).in_flight())
+        (index..self.running.len()).rev().find(|&i| self.may_give_way(self.running[i]))
+    }
+
+    /// Whether the sequence of a row can lose its blocks in this plan: no step in flight writes to them, and what the plan
+    /// copies is still there after it has filled blocks from host memory.
+    pub(super) fn may_give_way(&self, row: Row) -> bool {
+        !self.sequence(row).in_flight() && !self.copied.contains(&row)
     }
 
     /// Sends `self.running[index]` back to wait.

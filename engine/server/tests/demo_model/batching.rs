@@ -13,8 +13,8 @@ struct Request {
     body: Value,
 }
 
-/// Requests of mixed kinds: short and long, text, token ids and chats, greedy and sampled, streamed and whole, one
-/// choice and two, with and without log-probabilities.
+/// Requests of mixed kinds: short and long, text, token ids and chats, greedy, sampled and searched, streamed and whole,
+/// one choice and several, with and without penalties, cuts and log-probabilities.
 fn requests() -> Vec<Request> {
     let prompts = reference::prompts();
     let all_ids: Vec<u32> =
@@ -44,14 +44,27 @@ fn requests() -> Vec<Request> {
             }
             (_, None) => {
                 body["prompt"] = json!(prompt.text);
-                body["n"] = json!(1 + i % 2);
-                body["top_p"] = json!(0.9);
+                body["n"] = json!(1 + i % 3);
+                if i % 5 == 4 {
+                    body["use_beam_search"] = json!(true);
+                    body["max_tokens"] = json!(10);
+                } else {
+                    body["top_p"] = json!(0.9);
+                }
                 "/v1/completions"
             }
         };
-        if body["n"] == 2 {
-            // Two greedy choices would be the same, and are refused.
+        let searches = body["use_beam_search"] == true;
+        if body["n"].as_u64() > Some(1) && !searches {
+            // Several greedy choices would be the same, and are refused.
             body["temperature"] = json!(0.8);
+        }
+        if i % 4 == 2 && !searches {
+            body["frequency_penalty"] = json!(0.4);
+            body["repetition_penalty"] = json!(1.1);
+            body["min_p"] = json!(0.02);
+            body["bad_words"] = json!(["the", "and"]);
+            body["min_tokens"] = json!(1);
         }
         Request { path, body }
     };

@@ -12,4 +12,5 @@ pub mod openai;
 mod record;
 pub mod replay;
 pub mod serve;
+pub mod simulate;
 pub mod text;

@@ -1,8 +1,8 @@
-//! `regatta-engine`: serve, inspect, fetch, replay.
+//! `regatta-engine`: serve, inspect, fetch, replay, simulate.
 
 use std::{io::Write, path::Path, process::ExitCode};
 
-use regatta_engine::{args, args::Command, fetch, inspect, log, replay, serve};
+use regatta_engine::{args, args::Command, fetch, inspect, log, replay, serve, simulate};
 
 fn main() -> ExitCode {
     // There is one provider in the whole program; a second installation would be a defect seen at once.
@@ -35,6 +35,9 @@ fn run(command: Command) -> anyhow::Result<()> {
             let replayed = replay::run(&settings, &mut out);
             out.flush()?;
             replayed.map_err(Into::into)
+        }
+        Command::Simulate(settings) => {
+            runtime.block_on(simulate::run(&settings, &mut std::io::stdout())).map_err(Into::into)
         }
     };
     // Loading cannot be interrupted; a process that ends does not wait for it.

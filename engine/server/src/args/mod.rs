@@ -3,6 +3,7 @@
 
 mod scheduling;
 pub mod settings;
+mod simulation;
 mod typed;
 mod units;
 mod unsupported;
@@ -12,7 +13,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{CommandFactory, Parser};
 use serde::Serialize;
 
-use crate::replay::ReplaySettings;
+use crate::{replay::ReplaySettings, simulate::SimulateSettings};
 
 pub use scheduling::{MaxModelLen, SchedulerSettings};
 pub use settings::ServeSettings;
@@ -38,6 +39,8 @@ pub enum Command {
     },
     /// Replay a recorded schedule.
     Replay(ReplaySettings),
+    /// Simulate a schedule.
+    Simulate(Box<SimulateSettings>),
 }
 
 /// Reads a command line; the first item is the program's name.
@@ -51,10 +54,14 @@ where
     I::Item: Into<OsString> + Clone,
 {
     let typed = typed::Cli::try_parse_from(argv).map_err(unsupported::explain)?;
+    let refuse = |reason| typed::Cli::command().error(clap::error::ErrorKind::ValueValidation, reason);
     match typed.command {
-        typed::Command::Serve(flags) => ServeSettings::try_from(*flags)
-            .map(|settings| Command::Serve(Box::new(settings)))
-            .map_err(|reason| typed::Cli::command().error(clap::error::ErrorKind::ValueValidation, reason)),
+        typed::Command::Serve(flags) => {
+            ServeSettings::try_from(*flags).map(|settings| Command::Serve(Box::new(settings))).map_err(refuse)
+        }
+        typed::Command::Simulate(flags) => SimulateSettings::try_from(*flags)
+            .map(|settings| Command::Simulate(Box::new(settings)))
+            .map_err(refuse),
         typed::Command::Inspect { model } => Ok(Command::Inspect { model }),
         typed::Command::Fetch { uri, to, sha256 } => Ok(Command::Fetch { uri, to, sha256 }),
         typed::Command::Replay { file, step, sequence, output } => {

@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use regatta_core::sampling::LogprobsMode;
 
-use super::{scheduling::SchedulerFlags, units::Count};
+use super::{scheduling::SchedulerFlags, simulation::SimulateFlags, units::Count};
 use crate::replay::Format;
 
 /// An LLM inference server: one model, one process, an OpenAI-compatible API.
@@ -51,6 +51,9 @@ pub(super) enum Command {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
+    /// Say what flags would do to latency, from a request trace and step times
+    #[command(after_help = super::simulation::HELP)]
+    Simulate(Box<SimulateFlags>),
 }
 
 const REPLAY_HELP: &str = "\

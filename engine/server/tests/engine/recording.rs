@@ -42,7 +42,7 @@ async fn a_recorded_run_is_planned_again_and_explained() {
     assert!(text.contains("each planned again and found the same"), "{text}");
     assert!(!text.contains("has no end"), "{text}");
 
-    let (json, _) = ask(&file, Some(1), Some(23), Format::Json);
+    let (json, _) = ask(&file, Some(1), Some(22), Format::Json);
     let answer: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(answer["summary"]["sequences"], 24);
     assert_eq!(answer["step"]["step"], 1);
@@ -51,8 +51,8 @@ async fn a_recorded_run_is_planned_again_and_explained() {
 
     let (text, _) = ask(&file, Some(1), None, Format::Text);
     assert!(text.contains("ran       0        prefill: 12 tokens of positions 0-11"), "{text}");
-    let (text, _) = ask(&file, None, Some(23), Format::Text);
-    assert!(text.contains("arrived with 35 prompt tokens, for at most 20 new ones"), "{text}");
+    let (text, _) = ask(&file, None, Some(22), Format::Text);
+    assert!(text.contains("arrived with 34 prompt tokens, for at most 20 new ones"), "{text}");
     assert!(text.contains("was ended by its length"), "{text}");
 }
 

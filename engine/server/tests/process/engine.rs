@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -16,8 +16,12 @@ pub(crate) fn model() -> PathBuf {
 
 /// The command line of `serve` on a free port of the loopback interface.
 pub(crate) fn serve(flags: &[&str]) -> Command {
+    serve_model(&model(), flags)
+}
+
+fn serve_model(model: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta-engine"));
-    command.arg("serve").arg(model()).args([
+    command.arg("serve").arg(model).args([
         "--host",
         "127.0.0.1",
         "--port",
@@ -43,7 +47,12 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts it and waits until it serves.
     pub(crate) fn start(flags: &[&str]) -> Self {
-        let mut child = serve(flags).stderr(Stdio::piped()).spawn().unwrap();
+        Self::start_model(&model(), flags)
+    }
+
+    /// The same with another model.
+    pub(crate) fn start_model(model: &Path, flags: &[&str]) -> Self {
+        let mut child = serve_model(model, flags).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let address =
             log.find_map(|line| Some(line.split_once("address=")?.1.to_owned())).expect("it serves");

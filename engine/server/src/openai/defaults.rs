@@ -77,13 +77,17 @@ mod tests {
         let file = folder.path().join("generation_config.json");
         std::fs::write(
             &file,
-            r#"{"temperature": 0.6, "top_p": 0.9, "eos_token_id": [1, 2], "do_sample": true}"#,
+            r#"{"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1, "eos_token_id": [1, 2], "do_sample": true}"#,
         )
         .unwrap();
         let defaults = GenerationDefaults::load(folder.path()).unwrap();
         assert_eq!((defaults.temperature, defaults.top_p, defaults.top_k), (Some(0.6), Some(0.9), None));
-        std::fs::write(&file, r#"{"temperature": -1}"#).unwrap();
-        assert!(GenerationDefaults::load(folder.path()).unwrap_err().to_string().contains("temperature"));
+        assert_eq!((defaults.repetition_penalty, defaults.min_p), (Some(1.1), None));
+        for wrong in ["temperature\": -1", "repetition_penalty\": 0", "min_p\": 2", "top_k\": -2"] {
+            std::fs::write(&file, format!("{{\"{wrong}}}")).unwrap();
+            let error = GenerationDefaults::load(folder.path()).unwrap_err().to_string();
+            assert!(error.contains(wrong.split('"').next().unwrap()), "{error}");
+        }
         assert!(GenerationDefaults::load(&file).unwrap().top_p.is_none());
     }
 }

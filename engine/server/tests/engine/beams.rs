@@ -4,6 +4,7 @@ use std::path::Path;
 
 use regatta_core::beam::EarlyStopping;
 use regatta_core::plan::TokenLogprob;
+use regatta_core::scheduler::PreemptionMode;
 use regatta_engine::engine::BeamOptions;
 use regatta_runner::load::{KvMemory, LoadOptions, load};
 
@@ -12,7 +13,7 @@ use super::*;
 const SMALL: Reply = Reply::Hash { vocab_size: 20 };
 const STOPS: [u32; 2] = [3, 11];
 
-fn search(prompt: impl IntoIterator<Item = u32>, width: u32, max_tokens: u32) -> GenerateRequest {
+pub(crate) fn search(prompt: impl IntoIterator<Item = u32>, width: u32, max_tokens: u32) -> GenerateRequest {
     let options = BeamOptions { length_penalty: 1.0, early_stopping: EarlyStopping::Never };
     let mut request = request(prompt, width, max_tokens);
     request.sampling.stop_token_ids = STOPS.to_vec();
@@ -70,17 +71,26 @@ async fn answers(streams: Vec<ChoiceStream>) -> Vec<Vec<u32>> {
 
 #[tokio::test]
 async fn searches_find_what_a_plain_search_does_in_any_pool_and_any_company() {
-    let config = |enable_prefix_caching| {
-        let scheduler =
-            SchedulerConfig { max_model_len: 64, enable_prefix_caching, ..SchedulerConfig::default() };
+    let config = |enable_prefix_caching, preemption_mode| {
+        let scheduler = SchedulerConfig {
+            max_model_len: 64,
+            enable_prefix_caching,
+            preemption_mode,
+            ..SchedulerConfig::default()
+        };
         EngineConfig { scheduler, ..config() }
     };
     // Plenty; rows for fewer than the beams; one row; and hardly the blocks of one beam.
     for (max_num_seqs, num_blocks) in [(16, 256), (3, 256), (1, 256), (16, 12), (2, 10)] {
-        for prefix_caching in [true, false] {
-            let limits = RunnerLimits { max_num_seqs, num_blocks, ..LIMITS };
-            let (handle, _thread) =
-                Engine::spawn(Box::new(FakeRunner::new(limits, SMALL)), config(prefix_caching)).unwrap();
+        for (prefix_caching, mode) in [
+            (true, PreemptionMode::Recompute),
+            (false, PreemptionMode::Recompute),
+            (true, PreemptionMode::Swap),
+            (false, PreemptionMode::Swap),
+        ] {
+            let limits = RunnerLimits { max_num_seqs, num_blocks, num_host_blocks: 40, ..LIMITS };
+            let runner = Box::new(FakeRunner::new(limits, SMALL));
+            let (handle, _thread) = Engine::spawn(runner, config(prefix_caching, mode)).unwrap();
             let searches = [search(0..9, 4, 12), search(5..6, 2, 20), search(0..13, 3, 7)];
             let others: Vec<_> = (0..4).map(|i| request(i..i + 8, 1, 10)).collect();
             let mut streams: Vec<_> =

@@ -57,6 +57,27 @@ async fn a_recorded_run_is_planned_again_and_explained() {
 }
 
 #[tokio::test]
+async fn choices_and_searches_are_planned_again_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("schedule.jsonl");
+    let limits = RunnerLimits { num_blocks: 16, ..LIMITS };
+    let config = EngineConfig { record_schedule: Some(path.clone()), ..config() };
+    let (handle, thread) = Engine::spawn(Box::new(FakeRunner::new(limits, REPLY)), config).unwrap();
+    let requests =
+        [request(0..9, 3, 12), beams::search(0..7, 3, 9), beams::search(3..9, 2, 40), request(5..9, 2, 9)];
+    let mut streams: Vec<_> = requests.into_iter().map(|request| handle.submit(request).unwrap()).collect();
+    drop(streams.remove(2));
+    for stream in streams.into_iter().flatten() {
+        read(stream).await;
+    }
+    settle(&handle, |s| s.in_flight == 0).await;
+    assert!(tokio::task::spawn_blocking(|| thread.shutdown(Instant::now())).await.unwrap());
+    let (text, error) = ask(&path, None, None, Format::Text);
+    assert_eq!(error, None, "{text}");
+    assert!(text.contains("each planned again and found the same"), "{text}");
+}
+
+#[tokio::test]
 async fn what_is_not_in_the_record_is_said_to_be_absent() {
     let folder = tempfile::tempdir().unwrap();
     let file = record(folder.path()).await;

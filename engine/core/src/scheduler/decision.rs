@@ -15,7 +15,7 @@ pub enum Decision {
         id: SequenceId,
         /// Its row.
         row: Row,
-        /// Tokens whose KV came from the prefix cache, or back from host memory.
+        /// Tokens whose KV it need not compute: from the prefix cache, its parent, or host memory.
         num_cached_tokens: u32,
     },
     /// It takes no part in this step.

@@ -38,10 +38,9 @@ pub(super) struct NewSearch {
 
 struct Search {
     search: BeamSearch,
-    num_prompt_tokens: u32,
-    sampling: Arc<SamplingParams>,
+    /// The first beam, as it was added: forks differ in what they continue.
+    first: NewSequence,
     reports_logprobs: bool,
-    priority: i32,
     streams: Range<u64>,
     beams: Vec<Beam>,
     /// The next fork's; a place in the order of arrival was kept for each.
@@ -83,11 +82,9 @@ impl Searches {
         self.of_stream.extend(streams.clone().map(|stream| (SequenceId(stream), id)));
         let beam = Beam { id, tokens: first.prompt.to_vec(), likeliest: None };
         let search = Search {
-            num_prompt_tokens: new.params.num_prompt_tokens,
+            first: first.clone(),
             search: BeamSearch::new(new.params),
-            sampling: Arc::clone(&first.sampling),
             reports_logprobs: new.reports_logprobs,
-            priority: first.priority,
             next_id: streams.end,
             streams,
             beams: vec![beam],
@@ -232,12 +229,13 @@ impl Search {
     fn fork(&mut self, parent: SequenceId, beam: Beam) -> NewSequence {
         let id = SequenceId(self.next_id);
         self.next_id += 1;
-        let num_generated = beam.tokens.len() as u32 - self.num_prompt_tokens;
-        let max_tokens = self.sampling.max_tokens.saturating_sub(num_generated).max(1);
-        let sampling = Arc::new(SamplingParams { max_tokens, ..(*self.sampling).clone() });
-        let new = NewSequence::new(id, beam.tokens.as_slice().into(), sampling);
+        let num_generated = beam.tokens.len() as u32 - self.num_prompt_tokens();
+        let sampling = &self.first.sampling;
+        let max_tokens = sampling.max_tokens.saturating_sub(num_generated).max(1);
+        let sampling = Arc::new(SamplingParams { max_tokens, ..(**sampling).clone() });
+        let prompt = beam.tokens.as_slice().into();
         self.beams.push(Beam { id, ..beam });
-        NewSequence { priority: self.priority, forks: Some(parent), holds: true, ..new }
+        NewSequence { id, prompt, sampling, forks: Some(parent), ..self.first.clone() }
     }
 
     fn report(&self, id: SequenceId, hypothesis: Hypothesis, updates: &mut Vec<Update>) {
@@ -250,8 +248,12 @@ impl Search {
         updates.push(Update { id, event: self.finished(hypothesis.reason, num_generated_tokens) });
     }
 
+    fn num_prompt_tokens(&self) -> u32 {
+        self.first.prompt.len() as u32
+    }
+
     fn finished(&self, reason: FinishReason, num_generated_tokens: u32) -> Event {
-        let num_prompt_tokens = self.num_prompt_tokens;
+        let num_prompt_tokens = self.num_prompt_tokens();
         Event::Finished { reason, num_prompt_tokens, num_generated_tokens, num_cached_tokens: 0 }
     }
 }

@@ -261,6 +261,8 @@ fn forks_share_full_blocks_copy_the_partial_one_and_compute_the_last_prompt_toke
         assert!(world.plan.admitted.is_empty() && world.scheduler.stats().waiting == 2);
         world.step();
         assert_eq!((world.num_tokens(), world.plan.admitted.len()), (vec![1, 1, 1], 2));
+        let forked = |id| Decision::Forked { id: SequenceId(id), parent: leader, num_tokens: 14 };
+        assert!([1, 2].iter().all(|&id| world.scheduler.decisions().contains(&forked(id))));
         let copies = &world.plan.block_copies;
         assert!(copies.len() == 2 && copies[0].from == copies[1].from && copies[0].to != copies[1].to);
         // Three blocks in common and one of each.

@@ -224,7 +224,7 @@ impl Replayer {
                 Decision::Preempted { id, .. } => {
                     self.waiting.insert(id);
                 }
-                Decision::Waits { .. } => {}
+                Decision::Forked { .. } | Decision::Waits { .. } => {}
             }
         }
         let share = |planned: &SequencePlan| {

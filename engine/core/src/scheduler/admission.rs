@@ -172,11 +172,13 @@ impl Scheduler {
             let is_looked_up = self.config.enable_prefix_caching;
             self.counters.prefix_cache_queries += if is_looked_up { sequence.prompt.len() as u64 } else { 0 };
         }
-        self.decisions.push(Decision::Admitted {
-            id: sequence.id,
-            row,
-            num_cached_tokens: sequence.num_computed_tokens,
-        });
+        let (id, num_tokens) = (sequence.id, sequence.num_computed_tokens);
+        let num_cached_tokens = if matches!(start, Start::Fork(_)) { 0 } else { num_tokens };
+        self.decisions.push(Decision::Admitted { id, row, num_cached_tokens });
+        if let Start::Fork(Fork { parent, .. }) = *start {
+            let parent = self.sequence(parent).id;
+            self.decisions.push(Decision::Forked { id, parent, num_tokens });
+        }
         self.row_of.insert(sequence.id, row);
         self.rows[row.0 as usize] = Some(sequence);
         self.run(row);

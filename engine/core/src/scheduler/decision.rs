@@ -15,8 +15,17 @@ pub enum Decision {
         id: SequenceId,
         /// Its row.
         row: Row,
-        /// Tokens whose KV it need not compute: from the prefix cache, its parent, or host memory.
+        /// Tokens whose KV came from the prefix cache, or back from host memory.
         num_cached_tokens: u32,
+    },
+    /// It was admitted with KV of its parent.
+    Forked {
+        /// Whose decision this is.
+        id: SequenceId,
+        /// Whose KV it shares.
+        parent: SequenceId,
+        /// Tokens in common.
+        num_tokens: u32,
     },
     /// It takes no part in this step.
     Waits {

@@ -155,7 +155,7 @@ impl Order {
                     assert!(may, "{id:?} had to go for {beneficiary:?}, which comes later");
                     self.place(id).row = None;
                 }
-                Decision::Waits { .. } => {}
+                Decision::Forked { .. } | Decision::Waits { .. } => {}
             }
         }
     }

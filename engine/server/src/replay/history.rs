@@ -36,6 +36,10 @@ pub(super) enum What {
     Admitted {
         num_cached_tokens: u32,
     },
+    Forked {
+        parent: SequenceId,
+        num_tokens: u32,
+    },
     Prefilled {
         num_tokens: u32,
     },
@@ -97,6 +101,9 @@ impl History {
             match *decision {
                 Decision::Admitted { id, num_cached_tokens, .. } if id == self.id => {
                     self.push(step, What::Admitted { num_cached_tokens });
+                }
+                Decision::Forked { id, parent, num_tokens } if id == self.id => {
+                    self.push(step, What::Forked { parent, num_tokens });
                 }
                 Decision::Preempted { id, beneficiary, .. } if id == self.id => {
                     waits = true;
@@ -171,6 +178,9 @@ impl fmt::Display for What {
             Self::Admitted { num_cached_tokens: 0 } => write!(f, "got a row"),
             Self::Admitted { num_cached_tokens } => {
                 write!(f, "got a row, with {num_cached_tokens} tokens from the prefix cache")
+            }
+            Self::Forked { parent, num_tokens } => {
+                write!(f, "took {num_tokens} tokens over from sequence {}", parent.0)
             }
             Self::Prefilled { num_tokens } => write!(f, "prefilled {num_tokens} tokens"),
             Self::Decoded { num_tokens } => write!(f, "decoded {num_tokens} tokens"),

@@ -213,6 +213,9 @@ fn write_step(step: &ReplayedStep, out: &mut dyn Write) -> io::Result<()> {
             Decision::Admitted { id, row, num_cached_tokens } => {
                 writeln!(out, "  admitted  {:<8} row {}, {} cached", id.0, row.0, tokens(num_cached_tokens))?;
             }
+            Decision::Forked { id, parent, num_tokens } => {
+                writeln!(out, "  forked    {:<8} from sequence {}, {}", id.0, parent.0, tokens(num_tokens))?;
+            }
             Decision::Preempted { id, beneficiary, how } if id == beneficiary => {
                 let how = how_text(how);
                 writeln!(out, "  preempted {:<8} by itself: only sequences before it are left{how}", id.0)?;

@@ -75,6 +75,8 @@ async fn choices_and_searches_are_planned_again_too() {
     let (text, error) = ask(&path, None, None, Format::Text);
     assert_eq!(error, None, "{text}");
     assert!(text.contains("each planned again and found the same"), "{text}");
+    let (text, _) = ask(&path, None, Some(1), Format::Text);
+    assert!(text.contains("took 10 tokens over from sequence 0"), "{text}");
 }
 
 #[tokio::test]

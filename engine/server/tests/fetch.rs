@@ -23,6 +23,7 @@ const SENT: usize = 3000;
 fn policy() -> RetryPolicy {
     RetryPolicy {
         max_attempts: 3,
+        max_first_attempts: 2,
         stall_timeout: Duration::from_secs(20),
         first_wait: Duration::from_millis(1),
         max_wait: Duration::from_millis(5),
@@ -239,6 +240,14 @@ async fn a_part_from_another_place_is_not_appended() {
     let (server, target) = (server.await, Target::new());
     run(&server.uri, &target.file(), None).await.unwrap();
     target.assert_holds(&content());
+}
+
+#[tokio::test]
+async fn an_address_where_nothing_answers_is_given_up_sooner() {
+    let server = Server::start(|_, _| StatusCode::OK.into_response()).await;
+    let nobody = server.uri.replace("127.0.0.1", "127.0.0.2");
+    let error = run(&nobody, &Target::new().file(), None).await.unwrap_err();
+    assert!(matches!(error, FetchError::GaveUp { attempts: 2, .. }), "{error}");
 }
 
 #[tokio::test]

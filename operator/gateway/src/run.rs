@@ -28,7 +28,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A port is taken or may not be opened.
-    #[error("cannot listen on {address} for {purpose}: {source}; choose another address with {flag}")]
+    #[error("cannot listen on {address} for {purpose}: {cause}; choose another address with {flag}")]
     Listen {
         /// The wanted address.
         address: SocketAddr,
@@ -37,7 +37,7 @@ pub enum RunError {
         /// The option that changes it.
         flag: &'static str,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The admin port closed.
     #[error("the server of probes and metrics failed: {0}")]
@@ -65,5 +65,5 @@ async fn listen(
     purpose: &'static str,
     flag: &'static str,
 ) -> Result<TcpListener, RunError> {
-    TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, purpose, flag, source })
+    TcpListener::bind(address).await.map_err(|cause| RunError::Listen { address, purpose, flag, cause })
 }

@@ -52,7 +52,7 @@ impl Checkpoint {
     /// Nothing usable is there; the text says what and why.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let metadata =
-            std::fs::metadata(path).map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
+            std::fs::metadata(path).map_err(|cause| FormatError::Io { path: path.to_owned(), cause })?;
         if metadata.is_dir() {
             return hf::open(HfFolder::new(path));
         }

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// The operating system refused.
-    #[error("cannot read {path}: {source}", path = path.display())]
+    #[error("cannot read {path}: {cause}", path = path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// The system's answer.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The bytes break the format's own rules.
     #[error("{path} is damaged or not what it says: {reason}; get the file again and compare its checksum", path = path.display())]

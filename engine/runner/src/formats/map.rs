@@ -20,7 +20,7 @@ impl MappedFile {
     /// # Errors
     /// The file is missing, unreadable, or not a regular file.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
-        let io = |source| FormatError::Io { path: path.to_owned(), source };
+        let io = |cause| FormatError::Io { path: path.to_owned(), cause };
         let file = File::open(path).map_err(io)?;
         if !file.metadata().map_err(io)?.is_file() {
             return Err(io(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));

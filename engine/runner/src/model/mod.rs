@@ -18,11 +18,11 @@ pub enum ModelError {
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The backend cannot take a weight.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{path}: {cause}", path = path.display())]
     Backend {
         /// The model's file or folder.
         path: PathBuf,
         /// The backend's reason.
-        source: BackendError,
+        cause: BackendError,
     },
 }

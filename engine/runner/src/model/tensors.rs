@@ -29,7 +29,7 @@ impl<'a, B: Backend> Tensors<'a, B> {
     }
 
     fn packed<T>(&self, result: Result<T, BackendError>) -> Result<T, ModelError> {
-        result.map_err(|source| ModelError::Backend { path: self.checkpoint.path().to_owned(), source })
+        result.map_err(|cause| ModelError::Backend { path: self.checkpoint.path().to_owned(), cause })
     }
 
     /// A vector of `columns`.

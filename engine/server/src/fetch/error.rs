@@ -83,22 +83,22 @@ pub enum FetchError {
         path: PathBuf,
     },
     /// The local file system refused.
-    #[error("{}: {source}; check the path and its permissions", path.display())]
+    #[error("{}: {cause}; check the path and its permissions", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
+        /// What the system said.
+        cause: std::io::Error,
     },
 }
 
 impl FetchError {
     /// What a failed operation on the file at `path` means.
-    pub(super) fn file(path: &Path, source: std::io::Error) -> Self {
+    pub(super) fn file(path: &Path, cause: std::io::Error) -> Self {
         let path = path.to_owned();
-        match source.kind() {
+        match cause.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
-            _ => Self::File { path, source },
+            _ => Self::File { path, cause },
         }
     }
 }

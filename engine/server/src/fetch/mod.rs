@@ -30,6 +30,8 @@ use transfer::Failure;
 pub struct RetryPolicy {
     /// Attempts in a row that bring nothing new before giving up.
     pub max_attempts: u32,
+    /// As `max_attempts`, while no server has answered at all: the address is likely wrong, which should be known soon.
+    pub max_first_attempts: u32,
     /// How long a server may stay silent.
     pub stall_timeout: Duration,
     /// Wait after the first failure; doubles with each further one.
@@ -42,6 +44,7 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             max_attempts: 8,
+            max_first_attempts: 3,
             stall_timeout: Duration::from_secs(30),
             first_wait: Duration::from_millis(500),
             max_wait: Duration::from_secs(30),
@@ -142,6 +145,7 @@ async fn complete(
 ) -> Result<(), FetchError> {
     let client = transfer::client(source)?;
     let mut furthest = partial.len();
+    let mut answered = false;
     let mut failures_in_a_row = 0;
     while !partial.is_complete() {
         let failure = match transfer::attempt(&client, source, partial, policy.stall_timeout, report).await {
@@ -150,14 +154,19 @@ async fn complete(
         };
         let (cause, asked_wait) = match failure {
             Failure::Permanent(error) => return Err(error),
-            Failure::Transient { cause, wait } => (cause, wait),
+            Failure::Unanswered { cause } => (cause, None),
+            Failure::Transient { cause, wait } => {
+                answered = true;
+                (cause, wait)
+            }
         };
         if partial.len() > furthest {
             furthest = partial.len();
             failures_in_a_row = 0;
         }
         failures_in_a_row += 1;
-        if failures_in_a_row >= policy.max_attempts {
+        let max = if answered { policy.max_attempts } else { policy.max_first_attempts };
+        if failures_in_a_row >= max {
             let uri = source.shown().to_owned();
             return Err(FetchError::GaveUp { uri, attempts: failures_in_a_row, cause });
         }

@@ -21,6 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How an exchange ended without all bytes.
 #[derive(Debug)]
 pub(super) enum Failure {
+    /// No server answered; another attempt may do better.
+    Unanswered { cause: String },
     /// Another attempt may do better, after the time that the server asked for.
     Transient { cause: String, wait: Option<Duration> },
     /// It may not.
@@ -66,8 +68,10 @@ pub(super) async fn attempt(
     if let Some((etag, _)) = partial.resumable() {
         request = request.header(RANGE, format!("bytes={}-", partial.len())).header(IF_RANGE, etag);
     }
-    let stalled = || transient(format!("the server was silent for {} s", stall_timeout.as_secs_f32()));
-    let sent = tokio::time::timeout(stall_timeout, request.send()).await.map_err(|_| stalled())?;
+    let stalled = || transient(silence(stall_timeout));
+    let sent = tokio::time::timeout(stall_timeout, request.send())
+        .await
+        .map_err(|_| Failure::Unanswered { cause: silence(stall_timeout) })?;
     let mut response = sent.map_err(|error| failed_exchange(source, error))?;
     let total = accept(source, partial, &response)?;
     report(Progress::Received { num_bytes: partial.len(), total });
@@ -164,7 +168,11 @@ fn failed_exchange(source: &Source, error: reqwest::Error) -> Failure {
     if permanent {
         return FetchError::Failed { uri: source.shown().to_owned(), cause }.into();
     }
-    transient(cause)
+    Failure::Unanswered { cause }
+}
+
+fn silence(stall_timeout: Duration) -> String {
+    format!("the server was silent for {} s", stall_timeout.as_secs_f32())
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -31,11 +31,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why an address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}{}", remedy(.source, .flag))]
+#[error("cannot listen on {address}: {cause}{}", remedy(.cause, .flag))]
 pub struct ListenError {
     address: SocketAddr,
     flag: &'static str,
-    source: io::Error,
+    cause: io::Error,
 }
 
 fn remedy(error: &io::Error, flag: &str) -> String {
@@ -54,7 +54,7 @@ fn remedy(error: &io::Error, flag: &str) -> String {
 /// # Errors
 /// The address with the cause and what to do.
 pub async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address).await.map_err(|source| ListenError { address, flag, source })
+    TcpListener::bind(address).await.map_err(|cause| ListenError { address, flag, cause })
 }
 
 /// Serves `router` until `stop`, then lets connections finish what they are sending.

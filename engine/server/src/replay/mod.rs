@@ -44,23 +44,23 @@ pub struct ReplaySettings {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// It cannot be read.
-    #[error("{}: {source}", file.display())]
+    #[error("{}: {cause}", file.display())]
     Read {
         /// The record.
         file: PathBuf,
         /// What is wrong.
-        source: ReadError,
+        cause: ReadError,
     },
     /// Its first line asks for what cannot be.
-    #[error("{}: line 1: {source}", file.display())]
+    #[error("{}: line 1: {cause}", file.display())]
     Header {
         /// The record.
         file: PathBuf,
         /// What is wrong.
-        source: HeaderError,
+        cause: HeaderError,
     },
     /// A line does not lead to what it says.
-    #[error("{}: line {line}: {source}{}", file.display(), written_by(engine))]
+    #[error("{}: line {line}: {cause}{}", file.display(), written_by(engine))]
     Replay {
         /// The record.
         file: PathBuf,
@@ -69,7 +69,7 @@ pub enum RecordError {
         /// Version of the engine that wrote it.
         engine: String,
         /// What is wrong.
-        source: ReplayError,
+        cause: ReplayError,
     },
     /// There is no such step or sequence.
     #[error("{}: {what}", file.display())]
@@ -115,11 +115,11 @@ pub fn run(settings: &ReplaySettings, out: &mut dyn Write) -> Result<(), RecordE
 
 fn replay(settings: &ReplaySettings, report: &mut Option<Report>) -> Result<(), RecordError> {
     let file = &settings.file;
-    let read = |source| RecordError::Read { file: file.clone(), source };
+    let read = |cause| RecordError::Read { file: file.clone(), cause };
     let mut reader = Reader::new(open(file).map_err(|error| read(error.into()))?);
     let header = reader.header().map_err(read)?;
     let mut replayer =
-        Replayer::new(&header).map_err(|source| RecordError::Header { file: file.clone(), source })?;
+        Replayer::new(&header).map_err(|cause| RecordError::Header { file: file.clone(), cause })?;
     let sequence = settings.sequence.map(SequenceId);
     let report = report.insert(Report {
         summary: Summary::new(&header),
@@ -134,9 +134,9 @@ fn replay(settings: &ReplaySettings, report: &mut Option<Report>) -> Result<(), 
             report.summary.sequences += 1;
             report.history.iter_mut().for_each(|history| history.added(added, replayer.stats().steps));
         }
-        let planned = replayer.apply(record).map_err(|source| {
+        let planned = replayer.apply(record).map_err(|cause| {
             let (line, engine) = (reader.line_number(), header.engine.clone());
-            RecordError::Replay { file: file.clone(), line, engine, source }
+            RecordError::Replay { file: file.clone(), line, engine, cause }
         })?;
         let steps = replayer.stats().steps;
         report.summary.heard(replayer.updates());

@@ -62,8 +62,8 @@ impl StartError {
 /// A file that is not there, or not ours to read, stays so until somebody acts.
 fn may_pass(error: &FormatError) -> bool {
     use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
-    let FormatError::Io { source, .. } = error else { return false };
-    !matches!(source.kind(), NotFound | PermissionDenied | IsADirectory | NotADirectory)
+    let FormatError::Io { cause, .. } = error else { return false };
+    !matches!(cause.kind(), NotFound | PermissionDenied | IsADirectory | NotADirectory)
 }
 
 /// A running engine.

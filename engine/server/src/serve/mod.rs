@@ -43,12 +43,12 @@ pub enum ServeError {
     #[error("the engine thread has ended unexpectedly; the log above says why")]
     EngineEnded,
     /// The operating system refused something.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     System {
         /// What was tried.
         what: &'static str,
         /// The refusal.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A second signal came before requests in flight were done.
     #[error("a second signal ended the process with {num_in_flight} requests in flight")]
@@ -75,7 +75,7 @@ impl ServeError {
 /// See [`ServeError`]. After the first signal and a clean end there is none.
 pub async fn serve(settings: ServeSettings) -> Result<(), ServeError> {
     let mut signals =
-        Signals::install().map_err(|source| ServeError::System { what: "cannot catch signals", source })?;
+        Signals::install().map_err(|cause| ServeError::System { what: "cannot catch signals", cause })?;
     accelerator::check(std::env::var("REGATTA_ACCELERATOR").ok().as_deref())?;
     let server = Arc::new(ServerState::new(&settings));
     let background = Background::start(&settings, &server).await?;
@@ -153,5 +153,56 @@ async fn watch_pod(folder: PathBuf, server: Arc<ServerState>, stop: Cancellation
     tokio::select! {
         () = pod_info::watch(&folder, |draining| server.set_draining(draining)) => {}
         () = stop.cancelled() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use regatta_runner::{
+        backend::{BackendError, cpu::CpuError},
+        formats::FormatError,
+        load::LoadError,
+        model::ModelError,
+    };
+
+    use super::*;
+    use crate::{fetch::FetchError, text::TextError};
+
+    /// As `main` prints it: with all its sources.
+    fn printed(error: impl Into<ServeError>) -> String {
+        format!("{:#}", anyhow::Error::new(error.into()))
+    }
+
+    #[test]
+    fn no_error_tells_its_cause_twice() {
+        let cause = || io::Error::other("the disk burns");
+        let path = || PathBuf::from("/models/m");
+        let format = || FormatError::Io { path: path(), cause: cause() };
+        let unsupported = BackendError::Unsupported { name: "w".into(), reason: "the disk burns".into() };
+        let errors = [
+            printed(ServeError::System { what: "cannot catch signals", cause: cause() }),
+            printed(StartError::Checksum(FetchError::File { path: path(), cause: cause() })),
+            printed(StartError::Load(LoadError::Format(format()))),
+            printed(StartError::Load(LoadError::Model(ModelError::Format(format())))),
+            printed(StartError::Load(LoadError::Model(ModelError::Backend {
+                path: path(),
+                cause: unsupported,
+            }))),
+            printed(StartError::Load(LoadError::Cpu(CpuError::Threads { threads: 2, cause: cause() }))),
+            printed(StartError::Text(TextError::Format(format()))),
+            printed(StartError::Thread(cause())),
+        ];
+        for error in errors {
+            assert_eq!(error.matches("the disk burns").count(), 1, "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_address_is_told_once() {
+        let taken = http::bind(([127, 0, 0, 1], 0).into(), "--port").await.unwrap();
+        let error = printed(http::bind(taken.local_addr().unwrap(), "--port").await.unwrap_err());
+        assert_eq!(error.matches("in use").count(), 1, "{error}");
     }
 }

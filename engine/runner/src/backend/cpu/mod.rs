@@ -42,13 +42,13 @@ pub enum CpuError {
     Isa(#[from] IsaError),
     /// Threads could not be started.
     #[error(
-        "could not start {threads} threads: {source}; lower the number of threads or raise the limit on processes"
+        "could not start {threads} threads: {cause}; lower the number of threads or raise the limit on processes"
     )]
     Threads {
         /// How many.
         threads: usize,
         /// The system's error.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
 }
 
@@ -88,7 +88,7 @@ impl CpuBackend {
 
     /// With this instruction set and number of threads (at least 1, the calling thread included).
     pub fn with(isa: Isa, threads: usize) -> Result<Self, CpuError> {
-        let pool = threads::Pool::new(threads).map_err(|source| CpuError::Threads { threads, source })?;
+        let pool = threads::Pool::new(threads).map_err(|cause| CpuError::Threads { threads, cause })?;
         Ok(Self { isa, pool, scratch: Mutex::default(), rope: Mutex::default() })
     }
 

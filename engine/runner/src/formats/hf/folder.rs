@@ -36,7 +36,7 @@ impl HfFolder {
     /// Reads a file of the folder that has at most `max_bytes`.
     pub(super) fn read_bounded(&self, name: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, FormatError> {
         let path = self.path.join(name);
-        let io = |source| FormatError::Io { path: path.clone(), source };
+        let io = |cause| FormatError::Io { path: path.clone(), cause };
         let file = match File::open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(io)?,

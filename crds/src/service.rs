@@ -28,8 +28,8 @@ use crate::{
     printcolumn(
         name = "Model",
         type_ = "string",
-        json_path = ".spec.model.uri",
-        description = "Where the weights come from"
+        json_path = ".status.servedNames[0]",
+        description = "First of the names under which clients ask for the model"
     ),
     printcolumn(
         name = "Ready",
@@ -97,6 +97,14 @@ pub struct LLMServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::preserved_object")]
     pub pod_template: Option<serde_json::Value>,
+}
+
+impl LLMService {
+    /// Names under which clients ask for the model, valid or not: those of the spec, else its own.
+    pub fn served_names(&self) -> Vec<String> {
+        let own = || vec![self.metadata.name.clone().unwrap_or_default()];
+        self.spec.model.served_names.clone().unwrap_or_else(own)
+    }
 }
 
 fn one() -> i32 {

@@ -42,6 +42,11 @@ pub struct LLMServiceStatus {
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Option<Vec<Condition>>,
 
+    /// Names under which clients ask for the model: those of the spec, else the name of the service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::served_names")]
+    pub served_names: Option<Vec<String>>,
+
     /// Where clients reach the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::keyed_by_name::<Address, 8>")]
@@ -76,7 +81,7 @@ pub enum ConditionType {
     Reconciling,
     /// The operator cannot go on without a person.
     Stalled,
-    /// The spec can run in this cluster.
+    /// No field of the spec breaks a rule, and the API server takes the pod.
     SpecValid,
 }
 

@@ -44,13 +44,6 @@ pub struct AcceleratorSpec {
         .message("accelerator.resourceName must be an extended resource with a domain, as in nvidia.com/gpu"))]
     pub resource_name: String,
 
-    /// Memory of one accelerator in bytes, as in 80Gi.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::quantity")]
-    #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))")
-        .message("accelerator.memory must be a positive quantity such as 80Gi"))]
-    pub memory: Option<Quantity>,
-
     /// Accelerators of each pod; absent means 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 64))]

@@ -10,6 +10,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag }}
 {{- end }}
 
+{{- define "regatta.gatewayUrl" -}}
+http://{{ .Release.Name }}-gateway.{{ .Release.Namespace }}.svc{{ if ne (int .Values.gateway.service.port) 80 }}:{{ .Values.gateway.service.port }}{{ end }}
+{{- end }}
+
 {{- define "regatta.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532

@@ -23,7 +23,7 @@ pub(crate) fn base() -> Value {
             "replicas": 2,
             "runPolicy": "Paused",
             "resources": {"cpu": 2, "memory": "8Gi", "sharedMemory": "1Gi"},
-            "accelerator": {"resourceName": "nvidia.com/gpu", "memory": "80Gi", "perPod": 2},
+            "accelerator": {"resourceName": "nvidia.com/gpu", "perPod": 2},
             "scheduling": {
                 "nodeSelector": {"pool": "gpu"},
                 "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
@@ -133,7 +133,6 @@ pub(crate) fn cases() -> Vec<Case> {
             json!("gpu"),
             json!("amd.com/gpu"),
         ),
-        case("accelerator.memory must be", "/spec/accelerator/memory", json!("0"), json!("1Gi")),
         case("accelerator.perPod must be", "/spec/accelerator/perPod", json!(0), json!(1)),
         case("name of a PriorityClass", "/spec/scheduling/priorityClassName", json!("High"), json!("high")),
         case("must be a duration such as", "/spec/rollout/drainTimeout", json!("5 minutes"), json!("0s")),

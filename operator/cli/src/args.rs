@@ -44,6 +44,9 @@ pub(crate) struct OperatorArgs {
     /// Engine image of services that name none.
     #[arg(long, default_value = "docker.io/regatta/regatta-engine:dev")]
     pub engine_image: String,
+    /// Base URL of the gateway, shown in the status of each service; absent: none is shown.
+    #[arg(long)]
+    pub gateway_url: Option<String>,
     /// Address of /metrics, /livez and /readyz.
     #[arg(long, default_value = "0.0.0.0:9090")]
     pub admin_addr: SocketAddr,

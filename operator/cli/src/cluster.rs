@@ -25,6 +25,7 @@ pub(crate) async fn operator(args: OperatorArgs) -> anyhow::Result<()> {
         lease_timings: Timings::default(),
         admin_addr: args.admin_addr,
         engine_image: args.engine_image,
+        gateway_url: args.gateway_url,
         shutdown,
     };
     Ok(regatta_controller::run(client().await?, options).await?)

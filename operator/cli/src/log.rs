@@ -27,7 +27,7 @@ pub(crate) fn install(reader: Reader) {
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).log_internal_errors(false);
     match (reader, stderr().is_terminal()) {
-        (Reader::Collector, false) => builder.json().flatten_event(true).init(),
+        (Reader::Collector, false) => builder.json().flatten_event(true).with_current_span(false).init(),
         (_, terminal) => builder.with_ansi(terminal).init(),
     }
     if let Some(reason) = fault {

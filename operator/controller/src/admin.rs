@@ -27,7 +27,7 @@ pub(crate) async fn serve(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> Result<Admin, Error> {
-    let listener = TcpListener::bind(addr).await.map_err(|source| Error::Admin { addr, source })?;
+    let listener = TcpListener::bind(addr).await.map_err(|cause| Error::Admin { addr, cause })?;
     let server = axum::serve(listener, router(metrics)).with_graceful_shutdown(shutdown.cancelled_owned());
     let task = tokio::spawn(async move {
         if let Err(error) = server.into_future().await {

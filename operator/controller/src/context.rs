@@ -16,6 +16,7 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) watch_namespace: Option<String>,
     pub(crate) engine_image: String,
+    pub(crate) gateway_url: Option<String>,
     pub(crate) caches: Caches,
     pub(crate) engines: Engines,
     pub(crate) written: Written,
@@ -29,8 +30,9 @@ impl Context {
         Ok(Self {
             watch_namespace: options.watch_namespace.clone(),
             engine_image: options.engine_image.clone(),
+            gateway_url: options.gateway_url.clone(),
             caches: Caches::default(),
-            engines: Engines::new()?,
+            engines: Engines::new().map_err(Error::HttpClient)?,
             written: Written::default(),
             backoff: Backoff::default(),
             recorder: events::recorder(client.clone(), &options.identity),

@@ -82,14 +82,10 @@ fn conflicts_of(ctx: &Context, service: &LLMService) -> Vec<Conflict> {
 
 /// Other services that ask for one of the same names, valid or not.
 pub(crate) fn rivals(services: &Store<LLMService>, service: &LLMService) -> Vec<Arc<LLMService>> {
-    let mine = served_names(service);
+    let mine = service.served_names();
     services.state_filter(|other| {
-        other.uid() != service.uid() && served_names(other).iter().any(|name| mine.contains(name))
+        other.uid() != service.uid() && other.served_names().iter().any(|name| mine.contains(name))
     })
-}
-
-fn served_names(service: &LLMService) -> Vec<String> {
-    service.spec.model.served_names.clone().unwrap_or_else(|| vec![service.name_any()])
 }
 
 async fn missing_claim(

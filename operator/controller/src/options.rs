@@ -21,6 +21,8 @@ pub struct RunOptions {
     pub admin_addr: SocketAddr,
     /// Engine image of services that name none.
     pub engine_image: String,
+    /// Base URL of the gateway, told in the status of each service.
+    pub gateway_url: Option<String>,
     /// Cancelled when the process is asked to end; the Lease is then released.
     pub shutdown: CancellationToken,
 }
@@ -30,17 +32,17 @@ pub struct RunOptions {
 pub enum Error {
     /// The admin port could not be opened.
     #[error(
-        "cannot listen on {addr} for metrics and probes: {source}; choose another address with --admin-addr"
+        "cannot listen on {addr} for metrics and probes: {cause}; choose another address with --admin-addr"
     )]
     Admin {
         /// The wanted address.
         addr: SocketAddr,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The client that asks engines could not be made.
     #[error("cannot make the http client that asks engines for their state: {0}")]
-    HttpClient(#[from] reqwest::Error),
+    HttpClient(reqwest::Error),
     /// The Lease was lost; the process ends, so that nothing runs on without it.
     #[error(
         "the lease {namespace}/regatta-operator was lost; ending, so that a fresh process can stand for it"

@@ -74,7 +74,7 @@ async fn six_calls(service: &LLMService, ctx: &Context) -> Result<Action, kube::
     }
     // Pure, then one write if it changed.
     let problems = problems(&decision, &observed, &outcome);
-    let status = status_of(service, &decision, &observed, &problems);
+    let status = status_of(ctx, service, &decision, &observed, &problems);
     apply::status(ctx, service, &status).await?;
 
     events::stalled(ctx, service, &status).await;
@@ -144,6 +144,7 @@ fn problems(decision: &Result<Decision, SpecError>, observed: &Observed, outcome
 }
 
 fn status_of(
+    ctx: &Context,
     service: &LLMService,
     decision: &Result<Decision, SpecError>,
     observed: &Observed,
@@ -158,6 +159,7 @@ fn status_of(
         pods: &owned,
         problems,
         conflicts: &observed.conflicts,
+        gateway: ctx.gateway_url.as_deref(),
         now: observed.now,
     })
 }

@@ -9,6 +9,7 @@ pub mod plan;
 pub mod revision;
 pub mod status;
 pub mod validate;
+mod words;
 
 pub use observed::ObservedPod;
 pub use plan::{Plan, plan};

@@ -1,5 +1,6 @@
 //! What is seen of a pod: its object, and what its engine says.
 
+mod last_words;
 mod trouble;
 
 use jiff::Timestamp;
@@ -35,6 +36,10 @@ pub struct ObservedPod {
     pub terminating: bool,
     /// Whether it was told to drain.
     pub drain: Option<Drain>,
+    /// Whether it has a node.
+    pub scheduled: bool,
+    /// Whether its init containers are done.
+    pub initialized: bool,
     /// Whether the engine's container runs.
     pub engine_running: bool,
     /// Whether all containers are ready.
@@ -116,13 +121,15 @@ impl ObservedPod {
             finished,
             terminating,
             drain: annotation(DRAINING_ANNOTATION).map(|at| Drain { since: at.parse().ok() }),
+            scheduled: condition(status, "PodScheduled"),
+            initialized: condition(status, "Initialized"),
             engine_running: engine_running(status),
             containers_ready: condition(status, "ContainersReady"),
             ready: condition(status, "Ready"),
             routable: condition(status, ROUTABLE_GATE),
             address: status.pod_ip.clone(),
             unschedulable: trouble::unschedulable(status),
-            trouble: trouble::of(status, finished),
+            trouble: trouble::of(status, finished, condition(status, ROUTABLE_GATE)),
             engine: EngineView::Unasked,
             idle_since: None,
         })
@@ -131,6 +138,19 @@ impl ObservedPod {
     /// Whether it is meant to stay: neither draining, nor terminating, nor finished.
     pub fn is_alive(&self) -> bool {
         self.drain.is_none() && !self.terminating && !self.finished
+    }
+
+    /// What it still has to do before it takes requests.
+    pub fn stage(&self) -> &'static str {
+        match self {
+            p if !p.scheduled => "waits for a node",
+            p if !p.initialized => "fetches the model",
+            p if !p.engine_running => "its container is being made",
+            p if !p.containers_ready && p.routable => "its readiness probe fails",
+            p if !p.containers_ready => "loads the model",
+            p if !p.routable => "waits for an answer to the operator",
+            _ => "its node does not report it as ready",
+        }
     }
 
     /// Whether gateways send it new requests. The gate alone is not enough: they look at Ready, which the kubelet

@@ -1,7 +1,10 @@
 //! The status of a service, computed from what was observed and what went wrong.
 
 mod conditions;
+mod reason;
 mod verdict;
+
+pub use reason::Reason;
 
 use jiff::Timestamp;
 use regatta_crds::{Address, LLMService, LLMServiceStatus};
@@ -28,6 +31,8 @@ pub struct Situation<'a> {
     pub problems: &'a [Problem],
     /// Served names that services of other namespaces own.
     pub conflicts: &'a [Conflict],
+    /// Base URL of the gateway, if there is one.
+    pub gateway: Option<&'a str>,
     /// Now.
     pub now: Timestamp,
 }
@@ -58,13 +63,12 @@ pub enum Problem {
 pub fn status(situation: &Situation<'_>) -> LLMServiceStatus {
     let meta = &situation.service.metadata;
     let name = meta.name.as_deref().unwrap_or_default();
-    let namespace = meta.namespace.as_deref().unwrap_or_default();
     let count = |f: &dyn Fn(&ObservedPod) -> bool| {
         let kept = situation.pods.iter().filter(|p| !p.terminating && !p.finished && f(p)).count();
         Some(i32::try_from(kept).unwrap_or(i32::MAX))
     };
-    let url = format!("http://{}.{namespace}.svc:{HTTP_PORT}", names::service_name(name));
     let revision = situation.revision.map(|hash| names::revision_name(name, hash));
+    let served_names = situation.service.served_names();
     LLMServiceStatus {
         observed_generation: meta.generation,
         replicas: count(&|_| true),
@@ -73,9 +77,22 @@ pub fn status(situation: &Situation<'_>) -> LLMServiceStatus {
         draining_replicas: count(&|p| p.drain.is_some()),
         selector: Some(build::selector(name)),
         conditions: Some(conditions::all(situation)),
-        addresses: Some(vec![Address { name: "service".into(), url }]),
+        served_names: Some(served_names.clone()),
+        addresses: Some(addresses(situation, &served_names)),
         revision: revision.or_else(|| previous_revision(situation)),
     }
+}
+
+/// The gateway answers for a service unless others own all its names.
+fn addresses(situation: &Situation<'_>, served_names: &[String]) -> Vec<Address> {
+    let meta = &situation.service.metadata;
+    let name = names::service_name(meta.name.as_deref().unwrap_or_default());
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let reached = situation.conflicts.len() < served_names.len();
+    let gateway = situation.gateway.filter(|_| reached).map(|url| ("gateway", url.to_owned()));
+    let service = ("service", format!("http://{name}.{namespace}.svc:{HTTP_PORT}"));
+    let address = |(name, url): (&str, String)| Address { name: name.into(), url };
+    gateway.into_iter().chain([service]).map(address).collect()
 }
 
 fn previous_revision(situation: &Situation<'_>) -> Option<String> {

@@ -58,6 +58,7 @@ impl Operator {
             },
             admin_addr: ([127, 0, 0, 1], 0).into(),
             engine_image: image.to_owned(),
+            gateway_url: Some("http://gateway.test".into()),
             shutdown: shutdown.clone(),
         };
         Self { shutdown, task: tokio::spawn(regatta_controller::run(client, options)) }

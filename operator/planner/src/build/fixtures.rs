@@ -36,7 +36,7 @@ pub(crate) fn full_service() -> ValidatedService {
             "uri": "https://host/models/m.gguf?download=1", "sha256": "a".repeat(64), "servedNames": ["m", "alias"],
         },
         "resources": {"cpu": "2", "memory": "8Gi", "sharedMemory": "1Gi"},
-        "accelerator": {"resourceName": "nvidia.com/gpu", "memory": "80Gi", "perPod": 8},
+        "accelerator": {"resourceName": "nvidia.com/gpu", "perPod": 8},
         "scheduling": {
             "nodeSelector": {"pool": "gpu"}, "priorityClassName": "high",
             "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],

@@ -15,11 +15,26 @@ fn read(status: Value) -> ObservedPod {
 }
 
 fn trouble(container: &str, state: Value, last: Value) -> Option<(Cause, String)> {
-    let status = json!({"containerStatuses": [{
+    let list = if container == "fetch" { "initContainerStatuses" } else { "containerStatuses" };
+    let status = json!({list: [{
         "name": container, "image": "i", "imageID": "", "ready": false, "restartCount": 3, "state": state,
-        "lastState": last,
+        "lastState": last, "started": container == "fetch",
     }]});
     read(status).trouble.map(|t| (t.cause, t.message))
+}
+
+/// The engine of a pod that took requests, after `restarts` restarts; its last run took `seconds`.
+fn restarted(restarts: u32, seconds: i64, state: Value) -> Option<Trouble> {
+    let start = Timestamp::UNIX_EPOCH;
+    let end = start.checked_add(jiff::SignedDuration::from_secs(seconds)).expect("in range");
+    let last = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled",
+        "startedAt": start.to_string(), "finishedAt": end.to_string()}});
+    read(json!({
+        "conditions": [{"type": "regatta.dev/routable", "status": "True"}],
+        "containerStatuses": [{"name": "engine", "image": "i", "imageID": "", "ready": false,
+            "restartCount": restarts, "started": false, "state": state, "lastState": last}],
+    }))
+    .trouble
 }
 
 #[test]
@@ -112,15 +127,88 @@ fn each_cause_of_trouble_is_named() {
         ),
         (
             "engine",
-            backoff,
+            backoff.clone(),
             ended("OOMKilled", ""),
             Cause::OutOfMemory,
-            "container engine was killed for its memory; raise resources.memory",
+            "container engine was killed for its memory; raise spec.resources.memory",
+        ),
+        (
+            "engine",
+            backoff.clone(),
+            ended(
+                "Error",
+                "2026-01-01T00:00:00Z ERROR regatta_engine: cannot read /models/m: No such file or directory",
+            ),
+            Cause::ModelNotFound,
+            "cannot read /models/m: No such file or directory; correct spec.model.uri, or put the model on the volume",
+        ),
+        (
+            "engine",
+            backoff,
+            ended("StartError", "exec: no such file: /bin/engine"),
+            Cause::ContainerConfigInvalid,
+            "exec: no such file: /bin/engine",
         ),
     ];
     for (container, state, last, cause, message) in cases {
         assert_eq!(trouble(container, state, last), Some((cause, message.to_owned())));
     }
+}
+
+#[test]
+fn a_download_that_failed_stays_in_trouble_until_it_is_done() {
+    let failed = json!({"terminated": {"exitCode": 1, "message": "404"}});
+    let running = json!({"running": {}});
+    let waiting = json!({"waiting": {"reason": "PodInitializing"}});
+    let expected = Some((Cause::ModelFetchFailed, "404".to_owned()));
+    assert_eq!(trouble("fetch", failed.clone(), json!({})), expected);
+    assert_eq!(trouble("fetch", running.clone(), failed.clone()), expected);
+    assert_eq!(trouble("fetch", waiting, failed.clone()), expected);
+    assert_eq!(trouble("fetch", json!({"terminated": {"exitCode": 0}}), failed), None);
+    let rerun = json!({"terminated": {"exitCode": 0}});
+    assert_eq!(trouble("fetch", running, rerun), None, "a node that starts again runs it again");
+}
+
+#[test]
+fn an_engine_that_failed_to_start_stays_in_trouble_until_it_has_started() {
+    let status = |started: bool| {
+        json!({"containerStatuses": [{"name": "engine", "image": "i", "imageID": "", "ready": false,
+            "restartCount": 1, "started": started, "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": 1, "message": "unknown architecture"}}}]})
+    };
+    let trouble = read(status(false)).trouble.expect("it is loading again");
+    assert!(trouble.cause == Cause::CrashLoop && !trouble.passing);
+    assert_eq!(read(status(true)).trouble, None);
+}
+
+#[test]
+fn a_replica_that_served_and_ended_once_starts_again_by_itself() {
+    let (running, backoff) = (json!({"running": {}}), json!({"waiting": {"reason": "CrashLoopBackOff"}}));
+    let passing = |trouble: Option<Trouble>| trouble.expect("it ended").passing;
+    assert!(passing(restarted(1, 60, running.clone())), "once");
+    assert!(!passing(restarted(2, 60, running.clone())), "twice within minutes");
+    assert!(!passing(restarted(1, 60, backoff)), "twice, and not up again");
+    assert!(passing(restarted(7, 3600, running)), "now and then");
+}
+
+#[test]
+fn a_pod_tells_what_it_is_at() {
+    let stage = |conditions: &[&str], containers: Value| {
+        let conditions: Vec<_> = conditions.iter().map(|c| json!({"type": c, "status": "True"})).collect();
+        read(json!({"conditions": conditions, "containerStatuses": containers})).stage()
+    };
+    let running = || {
+        json!([{"name": "engine", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"running": {}}}])
+    };
+    assert_eq!(stage(&[], json!([])), "waits for a node");
+    assert_eq!(stage(&["PodScheduled"], json!([])), "fetches the model");
+    assert_eq!(stage(&["PodScheduled", "Initialized"], json!([])), "its container is being made");
+    assert_eq!(stage(&["PodScheduled", "Initialized"], running()), "loads the model");
+    let served = ["PodScheduled", "Initialized", "regatta.dev/routable"];
+    assert_eq!(stage(&served, running()), "its readiness probe fails");
+    let ready = ["PodScheduled", "Initialized", "ContainersReady"];
+    assert_eq!(stage(&ready, running()), "waits for an answer to the operator");
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 
 use super::{Action, Desired, Fleet, Plan, backoff};
-use crate::ObservedPod;
+use crate::{
+    ObservedPod,
+    words::{count, verb},
+};
 
 /// Drains and deletes everything.
 pub(super) fn stop(fleet: &Fleet<'_>, plan: &mut Plan) {
@@ -25,7 +28,7 @@ pub(super) fn remove(desired: &Desired<'_>, fleet: &Fleet<'_>, plan: &mut Plan) 
     let idle_surplus = fleet.current.iter().filter(|p| !p.takes_requests()).take(surplus);
     let num_idle = idle_surplus.clone().count();
     for pod in idle_surplus {
-        retire(pod, &format!("{wanted} replicas are wanted and it takes no requests"), plan);
+        retire(pod, &format!("{} and it takes no requests", are_wanted(wanted)), plan);
     }
     let spare = fleet.routable().saturating_sub(wanted);
     let old = || fleet.old.iter().filter(|p| p.takes_requests());
@@ -35,7 +38,7 @@ pub(super) fn remove(desired: &Desired<'_>, fleet: &Fleet<'_>, plan: &mut Plan) 
     }
     let routable_current = fleet.current.iter().filter(|p| p.takes_requests());
     for pod in routable_current.take((surplus - num_idle).min(spare - num_old)) {
-        plan.push(Action::mark_draining(pod), format!("{wanted} replicas are wanted; it has the least work"));
+        plan.push(Action::mark_draining(pod), format!("{}; it has the least work", are_wanted(wanted)));
     }
     if num_old == 0 && fleet.routable() >= wanted {
         make_room(fleet, old().next(), plan);
@@ -82,7 +85,7 @@ pub(super) fn create(desired: &Desired<'_>, fleet: &Fleet<'_>, now: Timestamp, p
         let reason = match (failed, surge) {
             (Some(failed), _) => format!("replaces {}, which ended", failed.name),
             (None, 1) => format!("first to revision {}, then an old replica goes", desired.revision),
-            (None, _) => format!("{wanted} replicas are wanted"),
+            (None, _) => are_wanted(wanted),
         };
         plan.push(Action::Create { name, attempt }, reason);
     }
@@ -93,6 +96,10 @@ pub(super) fn create(desired: &Desired<'_>, fleet: &Fleet<'_>, now: Timestamp, p
     for pod in fleet.finished.iter().filter(|p| p.revision != desired.revision) {
         plan.push(Action::delete(pod), "it has ended and is of another revision");
     }
+}
+
+fn are_wanted(wanted: usize) -> String {
+    format!("{} {} wanted", count(wanted, "replica"), verb(wanted, "is", "are"))
 }
 
 /// Replicas of the desired revision that ended without our asking, those that stay visible first.

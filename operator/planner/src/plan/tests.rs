@@ -23,6 +23,8 @@ fn pod(name: &str, revision: &str) -> ObservedPod {
         finished: false,
         terminating: false,
         drain: None,
+        scheduled: true,
+        initialized: true,
         engine_running: true,
         containers_ready: true,
         ready: true,
@@ -135,6 +137,8 @@ fn the_next_replica_waits_for_the_drain_of_the_last() {
 fn a_new_pod_that_does_not_fit_gets_the_place_of_an_old_one() {
     let no_room = |message: &str| ObservedPod {
         unschedulable: Some(message.into()),
+        scheduled: false,
+        initialized: false,
         engine_running: false,
         ..starting("n", "new")
     };

@@ -275,6 +275,8 @@ fn pod(name: &str, number: u32) -> ObservedPod {
         finished: false,
         terminating: false,
         drain: None,
+        scheduled: false,
+        initialized: false,
         engine_running: false,
         containers_ready: false,
         ready: false,

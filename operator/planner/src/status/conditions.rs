@@ -4,14 +4,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use regatta_crds::ConditionType;
 
 use super::{
-    Situation,
+    Reason, Situation,
     verdict::{self, Verdict},
 };
-use crate::{ObservedPod, plan::Mode};
+use crate::{ObservedPod, plan::Mode, words};
 
 struct Value {
     holds: bool,
-    reason: &'static str,
+    reason: Reason,
     message: String,
 }
 
@@ -29,19 +29,24 @@ fn value(situation: &Situation<'_>, verdict: &Verdict, type_: ConditionType) -> 
         ConditionType::Ready => ready(verdict),
         ConditionType::Available => available(situation),
         ConditionType::Reconciling => match verdict {
-            Verdict::Waiting { reason, message } => Value { holds: true, reason, message: message.clone() },
-            Verdict::Ready { .. } => no("Done", "the spec is met"),
-            Verdict::Stalled { .. } => no("Stalled", "see the condition Stalled"),
-            Verdict::Paused { message } => no("Paused", message),
+            Verdict::Waiting { reason, message } => {
+                Value { holds: true, reason: *reason, message: message.clone() }
+            }
+            Verdict::Ready { .. } => no(Reason::Done, "the spec is met"),
+            Verdict::Stalled { .. } => no(Reason::Stalled, "see the condition Stalled"),
+            Verdict::Paused { message } => no(Reason::Paused, message),
         },
         ConditionType::Stalled => match verdict {
-            Verdict::Stalled { reason, message } => Value { holds: true, reason, message: message.clone() },
-            _ => no("NotStalled", "nothing waits for a person"),
+            Verdict::Stalled { reason, message } => {
+                Value { holds: true, reason: *reason, message: message.clone() }
+            }
+            _ => no(Reason::NotStalled, "nothing waits for a person"),
         },
         ConditionType::SpecValid => match verdict::spec_problem(situation.problems) {
             Some((reason, message)) => no(reason, &message),
             None => {
-                Value { holds: true, reason: "SpecValid", message: "the spec can run in this cluster".into() }
+                let message = "no field breaks a rule, and the API server did not refuse the pod template";
+                Value { holds: true, reason: Reason::SpecValid, message: message.into() }
             }
         },
     }
@@ -49,29 +54,35 @@ fn value(situation: &Situation<'_>, verdict: &Verdict, type_: ConditionType) -> 
 
 fn ready(verdict: &Verdict) -> Value {
     match verdict {
-        Verdict::Ready { reason, message } => Value { holds: true, reason, message: message.clone() },
-        Verdict::Waiting { reason, message } | Verdict::Stalled { reason, message } => no(reason, message),
-        Verdict::Paused { message } => no("Paused", message),
+        Verdict::Ready { reason, message } => {
+            Value { holds: true, reason: *reason, message: message.clone() }
+        }
+        Verdict::Waiting { reason, message } | Verdict::Stalled { reason, message } => no(*reason, message),
+        Verdict::Paused { message } => no(Reason::Paused, message),
     }
 }
 
 fn available(situation: &Situation<'_>) -> Value {
     let count = situation.pods.iter().filter(|p| p.takes_requests() && p.ready).count();
     match (count, situation.mode) {
-        (0, Mode::Stopped) => no("Stopped", "runPolicy is Stopped"),
+        (0, Mode::Stopped) => no(Reason::Stopped, "runPolicy is Stopped"),
         (0, _) if situation.pods.iter().any(ObservedPod::is_alive) => {
-            no("NoRoutableReplica", "no replica takes requests yet")
+            no(Reason::NoRoutableReplica, "no replica takes requests yet")
         }
-        (0, _) => no("NoReplica", "there is no replica"),
+        (0, _) => no(Reason::NoReplica, "there is no replica"),
         (count, _) => Value {
             holds: true,
-            reason: "ReplicasRoutable",
-            message: format!("{count} replicas take requests"),
+            reason: Reason::ReplicasRoutable,
+            message: format!(
+                "{} {} requests",
+                words::count(count, "replica"),
+                words::verb(count, "takes", "take")
+            ),
         },
     }
 }
 
-fn no(reason: &'static str, message: &str) -> Value {
+fn no(reason: Reason, message: &str) -> Value {
     Value { holds: false, reason, message: message.to_owned() }
 }
 
@@ -82,7 +93,7 @@ fn timed(situation: &Situation<'_>, type_: ConditionType, value: Value) -> Condi
     Condition {
         type_: type_.as_str().to_owned(),
         status: status.to_owned(),
-        reason: value.reason.to_owned(),
+        reason: value.reason.to_string(),
         message: value.message,
         observed_generation: situation.service.metadata.generation,
         last_transition_time: same.map_or(Time(situation.now), |c| c.last_transition_time.clone()),

@@ -29,6 +29,7 @@ impl Scene {
             pods: &self.pods,
             problems: &self.problems,
             conflicts: &self.conflicts,
+            gateway: Some("http://gateway.regatta-system.svc"),
             now: Timestamp::from_second(self.now).expect("in range"),
         })
     }
@@ -57,6 +58,8 @@ fn pod(name: &str, revision: &str) -> ObservedPod {
         finished: false,
         terminating: false,
         drain: None,
+        scheduled: true,
+        initialized: true,
         engine_running: true,
         containers_ready: true,
         ready: true,
@@ -74,7 +77,7 @@ fn starting(name: &str) -> ObservedPod {
 }
 
 fn failing(cause: Cause, message: &str) -> ObservedPod {
-    ObservedPod { trouble: Some(Trouble { cause, message: message.into() }), ..starting("a") }
+    ObservedPod { trouble: Some(Trouble { cause, message: message.into(), passing: false }), ..starting("a") }
 }
 
 #[test]
@@ -95,7 +98,10 @@ fn starting_replicas_are_named() {
     scene.is("Reconciling", "True/ReplicasStarting");
     scene.is("Available", "True/ReplicasRoutable");
     assert!(
-        scene.read("Ready").1.ends_with("1 of 2 replicas are up to date and take requests; waiting for b")
+        scene.read("Ready").1
+            == "1 of 2 replicas up to date and taking requests; waiting for b (loads the model)",
+        "{}",
+        scene.read("Ready").1
     );
 }
 
@@ -132,6 +138,15 @@ fn each_cause_of_a_stall_is_named() {
         scene.is("Reconciling", "False/Stalled");
         assert_eq!(scene.read("Ready"), (expected.replace("True", "False"), format!("pod a: {message}")));
     }
+}
+
+#[test]
+fn a_replica_that_starts_again_by_itself_does_not_stall_and_tells_why() {
+    let trouble = Trouble { cause: Cause::OutOfMemory, message: "killed".into(), passing: true };
+    let scene = Scene::new(1, &[ObservedPod { trouble: Some(trouble), ..starting("a") }]);
+    scene.is("Stalled", "False/NotStalled");
+    scene.is("Ready", "False/ReplicasStarting");
+    assert!(scene.read("Ready").1.ends_with("waiting for a (starts again: killed)"));
 }
 
 #[test]

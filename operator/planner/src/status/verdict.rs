@@ -2,8 +2,13 @@
 
 use jiff::SignedDuration;
 
-use super::{Problem, Situation};
-use crate::{ObservedPod, names::Conflict, plan::Mode};
+use super::{Problem, Reason, Situation};
+use crate::{
+    ObservedPod,
+    names::Conflict,
+    plan::Mode,
+    words::{count, verb},
+};
 
 /// How long the scheduler may refuse a pod before a person is called: volumes are bound and nodes are added meanwhile.
 const SCHEDULING_GRACE: SignedDuration = SignedDuration::from_secs(15);
@@ -13,15 +18,15 @@ const MAX_NAMES: usize = 3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Ready {
-        reason: &'static str,
+        reason: Reason,
         message: String,
     },
     Waiting {
-        reason: &'static str,
+        reason: Reason,
         message: String,
     },
     Stalled {
-        reason: &'static str,
+        reason: Reason,
         message: String,
     },
     /// Nothing is done and nothing is wrong, but the spec is not met.
@@ -35,11 +40,11 @@ pub(super) fn of(situation: &Situation<'_>) -> Verdict {
 }
 
 /// The text of a problem with the spec itself.
-pub(super) fn spec_problem(problems: &[Problem]) -> Option<(&'static str, String)> {
+pub(super) fn spec_problem(problems: &[Problem]) -> Option<(Reason, String)> {
     problems.iter().find_map(|p| match p {
-        Problem::SpecInvalid(why) => Some(("SpecInvalid", why.clone())),
+        Problem::SpecInvalid(why) => Some((Reason::SpecInvalid, why.clone())),
         Problem::PodTemplateRefused(why) => Some((
-            "PodTemplateRefused",
+            Reason::PodTemplateRefused,
             format!("the API server refuses the pod: {why}; correct spec.podTemplate"),
         )),
         _ => None,
@@ -63,49 +68,50 @@ fn blocked(situation: &Situation<'_>) -> Option<Verdict> {
         .map(stalled)
 }
 
-fn name_conflict(conflicts: &[Conflict]) -> Option<(&'static str, String)> {
+fn name_conflict(conflicts: &[Conflict]) -> Option<(Reason, String)> {
     let first = conflicts.first()?;
     let message = format!(
         "the served name '{}' belongs to the older service {}/{}; choose another in spec.model.servedNames",
         first.served_name, first.owner_namespace, first.owner_service,
     );
-    Some(("ServedNameTaken", message))
+    Some((Reason::ServedNameTaken, message))
 }
 
-fn problem(problem: &Problem) -> Option<(&'static str, String)> {
+fn problem(problem: &Problem) -> Option<(Reason, String)> {
     match problem {
         Problem::ClaimMissing(claim) => Some((
-            "VolumeClaimMissing",
+            Reason::VolumeClaimMissing,
             format!(
                 "PersistentVolumeClaim '{claim}' of spec.model.uri does not exist in this namespace; create it"
             ),
         )),
         Problem::NameTaken { kind, name } => Some((
-            "NameTaken",
+            Reason::NameTaken,
             format!("{kind} '{name}' exists and is not of this service; delete it or rename the service"),
         )),
         Problem::PodRefused(why) => {
-            Some(("PodRefused", format!("the API server refuses to create pods: {why}")))
+            Some((Reason::PodRefused, format!("the API server refuses to create pods: {why}")))
         }
         Problem::SpecInvalid(_) | Problem::PodTemplateRefused(_) | Problem::ApplyFailed(_) => None,
     }
 }
 
-fn trouble(situation: &Situation<'_>) -> Option<(&'static str, String)> {
+fn trouble(situation: &Situation<'_>) -> Option<(Reason, String)> {
     // A pod that its node ended is replaced at once; only a replacement that ends too is worth a word.
     let counts = |p: &&ObservedPod| !p.finished || p.attempt > 0;
     let pods = current(situation).filter(counts);
-    let (pod, trouble) = pods.filter_map(|p| Some((p, p.trouble.as_ref()?))).min_by_key(|(_, t)| t.cause)?;
-    Some((trouble.cause.as_str(), format!("pod {}: {}", pod.name, trouble.message)))
+    let troubled = pods.filter_map(|p| Some((p, p.trouble.as_ref().filter(|t| !t.passing)?)));
+    let (pod, trouble) = troubled.min_by_key(|(_, t)| t.cause)?;
+    Some((Reason::Pod(trouble.cause), format!("pod {}: {}", pod.name, trouble.message)))
 }
 
-fn unschedulable(situation: &Situation<'_>) -> Option<(&'static str, String)> {
+fn unschedulable(situation: &Situation<'_>) -> Option<(Reason, String)> {
     let leaving = situation.pods.iter().any(|p| p.drain.is_some() || p.terminating);
     let old_enough = |p: &&ObservedPod| situation.now.duration_since(p.created) >= SCHEDULING_GRACE;
     let stuck =
         current(situation).filter(old_enough).find_map(|p| Some((&p.name, p.unschedulable.as_ref()?)));
     let (name, why) = stuck.filter(|_| !leaving)?;
-    Some(("Unschedulable", format!("no node takes pod {name}: {why}")))
+    Some((Reason::Unschedulable, format!("no node takes pod {name}: {why}")))
 }
 
 fn current<'a>(situation: &'a Situation<'_>) -> impl Iterator<Item = &'a ObservedPod> {
@@ -124,36 +130,45 @@ fn progress(situation: &Situation<'_>) -> Verdict {
     let met = serving == wanted && alive == wanted && !draining(situation);
     match situation.mode {
         Mode::Deleting => {
-            waiting("Deleting", "replicas are drained and removed, since the service is deleted".into())
+            waiting(Reason::Deleting, "replicas are drained and removed, since the service is deleted".into())
         }
         Mode::Stopped if situation.pods.is_empty() => {
-            ready("Stopped", "runPolicy is Stopped: no replica is kept".into())
+            ready(Reason::Stopped, "runPolicy is Stopped: no replica is kept".into())
         }
         Mode::Stopped => {
-            waiting("Stopping", format!("runPolicy is Stopped: {} pods remain", situation.pods.len()))
+            let left = situation.pods.len();
+            let message =
+                format!("runPolicy is Stopped: {} {}", count(left, "pod"), verb(left, "remains", "remain"));
+            waiting(Reason::Stopping, message)
         }
         Mode::Paused if !met => Verdict::Paused {
             message: format!(
-                "runPolicy is Paused: {serving} of {wanted} replicas are up to date and take requests; nothing is changed"
+                "runPolicy is Paused: {serving} of {} up to date and taking requests; nothing is changed",
+                count(wanted, "replica"),
             ),
         },
         Mode::Run | Mode::Paused if met && wanted == 0 => {
-            ready("ScaledToZero", "no replica is wanted".into())
+            ready(Reason::ScaledToZero, "no replica is wanted".into())
         }
-        Mode::Run | Mode::Paused if met => {
-            ready("ReplicasRoutable", format!("all {wanted} replicas are up to date and take requests"))
-        }
+        Mode::Run | Mode::Paused if met => ready(Reason::ReplicasRoutable, all_routable(wanted)),
         Mode::Run | Mode::Paused => {
             waiting(phase(situation, wanted), working(situation, serving, wanted, others))
         }
     }
 }
 
-fn ready(reason: &'static str, message: String) -> Verdict {
+fn all_routable(wanted: usize) -> String {
+    match wanted {
+        1 => "the replica is up to date and takes requests".into(),
+        _ => format!("all {wanted} replicas are up to date and take requests"),
+    }
+}
+
+fn ready(reason: Reason, message: String) -> Verdict {
     Verdict::Ready { reason, message }
 }
 
-fn waiting(reason: &'static str, message: String) -> Verdict {
+fn waiting(reason: Reason, message: String) -> Verdict {
     Verdict::Waiting { reason, message }
 }
 
@@ -161,26 +176,26 @@ fn draining(situation: &Situation<'_>) -> bool {
     situation.pods.iter().any(|p| p.drain.is_some() && !p.terminating && !p.finished)
 }
 
-fn phase(situation: &Situation<'_>, wanted: usize) -> &'static str {
+fn phase(situation: &Situation<'_>, wanted: usize) -> Reason {
     let of_old = |p: &&ObservedPod| p.is_alive() && Some(p.revision.as_str()) != situation.revision;
     if situation.problems.iter().any(|p| matches!(p, Problem::ApplyFailed(_))) {
-        "ApplyFailed"
+        Reason::ApplyFailed
     } else if situation.pods.iter().filter(of_old).count() > 0 {
-        "RollingOut"
+        Reason::RollingOut
     } else if current(situation).count() >= wanted && draining(situation) {
-        "Draining"
+        Reason::Draining
     } else {
-        "ReplicasStarting"
+        Reason::ReplicasStarting
     }
 }
 
 fn working(situation: &Situation<'_>, serving: usize, wanted: usize, others: usize) -> String {
-    let mut message = format!("{serving} of {wanted} replicas are up to date and take requests");
+    let mut message = format!("{serving} of {} up to date and taking requests", count(wanted, "replica"));
     if others > 0 {
-        message += &format!("; {others} other pods are being replaced or removed");
+        let are = verb(others, "is", "are");
+        message += &format!("; {} {are} being replaced or removed", count(others, "other pod"));
     }
-    let starting: Vec<_> =
-        current(situation).filter(|p| !p.takes_requests()).map(|p| p.name.as_str()).collect();
+    let starting: Vec<_> = current(situation).filter(|p| !p.takes_requests()).map(named).collect();
     if !starting.is_empty() {
         let shown = starting[..starting.len().min(MAX_NAMES)].join(", ");
         let more = starting.len().saturating_sub(MAX_NAMES);
@@ -192,4 +207,13 @@ fn working(situation: &Situation<'_>, serving: usize, wanted: usize, others: usi
         _ => None,
     });
     message + &failed.unwrap_or_default()
+}
+
+/// A pod and what it is at.
+fn named(pod: &ObservedPod) -> String {
+    let stage = match &pod.trouble {
+        Some(trouble) => format!("starts again: {}", trouble.message),
+        None => pod.stage().to_owned(),
+    };
+    format!("{} ({stage})", pod.name)
 }

@@ -19,7 +19,7 @@ async fn record(folder: &Path) -> PathBuf {
         })
         .collect();
     for (index, stream) in streams.into_iter().enumerate() {
-        if index % 5 == 2 { drop(stream) } else { drop(read(stream).await) }
+        if index % 5 == 3 { drop(stream) } else { drop(read(stream).await) }
     }
     settle(&handle, |s| s.in_flight == 0).await;
     assert!(tokio::task::spawn_blocking(|| thread.shutdown(Instant::now())).await.unwrap());
@@ -64,7 +64,7 @@ async fn choices_and_searches_are_planned_again_too() {
     let config = EngineConfig { record_schedule: Some(path.clone()), ..config() };
     let (handle, thread) = Engine::spawn(Box::new(FakeRunner::new(limits, REPLY)), config).unwrap();
     let requests =
-        [request(0..9, 3, 12), beams::search(0..7, 3, 9), beams::search(3..9, 2, 40), request(5..9, 2, 9)];
+        [request(0..11, 3, 12), beams::search(0..7, 3, 9), beams::search(3..9, 2, 40), request(5..9, 2, 9)];
     let mut streams: Vec<_> = requests.into_iter().map(|request| handle.submit(request).unwrap()).collect();
     drop(streams.remove(2));
     for stream in streams.into_iter().flatten() {

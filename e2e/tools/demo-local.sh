@@ -18,7 +18,7 @@ python3 e2e/tools/stream.py "$base/v1" smollm2 "What is a regatta? Answer in two
 cat <<TXT
 
 Go on with (the second in another shell):
-  target/debug/regatta local -f docs/examples/smollm2.yaml --pvc models=.models
+  target/debug/regatta local -f docs/examples/smollm2.yaml --pvc models=.models --port $port
   curl -N $base/v1/chat/completions -H 'content-type: application/json' \\
     -d '{"model": "smollm2", "stream": true, "messages": [{"role": "user", "content": "Hello!"}]}'
 TXT

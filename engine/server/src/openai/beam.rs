@@ -33,7 +33,7 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Result<Option<BeamOptions>, ApiEr
 }
 
 /// Fields about drawing, each with the value that asks for nothing. A temperature is taken and changes nothing.
-fn without_meaning() -> [(&'static str, Value); 15] {
+fn without_meaning() -> [(&'static str, Value); 13] {
     [
         ("allowed_token_ids", json!(null)),
         ("bad_words", json!([])),
@@ -42,11 +42,9 @@ fn without_meaning() -> [(&'static str, Value); 15] {
         ("min_p", json!(0)),
         ("min_tokens", json!(0)),
         ("presence_penalty", json!(0)),
-        ("priority", json!(0)),
         ("prompt_logprobs", json!(null)),
         ("repetition_penalty", json!(1)),
         ("stop", json!([])),
-        ("suffix", json!("")),
         ("top_k", json!(0)),
         ("top_p", json!(1)),
         ("typical_p", json!(1)),

@@ -1,7 +1,7 @@
 //! What is said about scheduling, by the same flags wherever something is scheduled.
 
-use clap::{ArgAction, Args};
-use regatta_core::scheduler::SchedulerConfig;
+use clap::{ArgAction, Args, ValueEnum};
+use regatta_core::scheduler::{PreemptionMode, SchedulerConfig, SchedulingPolicy};
 
 use super::{
     settings::within,
@@ -29,6 +29,24 @@ pub(super) struct SchedulerFlags {
     /// Most tokens that one sequence gets in a step; 0: all of --max-num-batched-tokens
     #[arg(long, value_name = "TOKENS", default_value = "0")]
     long_prefill_token_threshold: Count,
+    /// Most prompts of a step that are computed in part and not to their end
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    max_num_partial_prefills: u32,
+    /// Admit a prompt only where there are KV blocks for all of it; the default
+    #[arg(long, action = ArgAction::SetTrue, overrides_with = "no_scheduler_reserve_full_isl")]
+    scheduler_reserve_full_isl: bool,
+    /// Admit a prompt where there are KV blocks for what its first step computes
+    #[arg(long, action = ArgAction::SetTrue, overrides_with = "scheduler_reserve_full_isl")]
+    no_scheduler_reserve_full_isl: bool,
+    /// Who goes first: who came first, or who has the lower `priority`
+    #[arg(long, value_name = "POLICY", value_enum, default_value = "fcfs")]
+    scheduling_policy: Policy,
+    /// Steps that a request waits at most, in all, before it goes before every priority
+    #[arg(long, value_name = "STEPS", default_value_t = 10_000)]
+    priority_ageing_steps: u32,
+    /// What becomes of the KV of a preempted request; absent: the cheaper of both, as measured
+    #[arg(long, value_name = "MODE", value_enum)]
+    preemption_mode: Option<Preempts>,
     /// Tokens in a KV block
     #[arg(long, value_name = "TOKENS", default_value_t = 16)]
     block_size: u32,
@@ -38,6 +56,18 @@ pub(super) struct SchedulerFlags {
     /// Compute every prompt from its first token
     #[arg(long, action = ArgAction::SetTrue, overrides_with = "enable_prefix_caching")]
     no_enable_prefix_caching: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Policy {
+    Fcfs,
+    Priority,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Preempts {
+    Recompute,
+    Swap,
 }
 
 /// How steps are planned.
@@ -51,6 +81,14 @@ pub struct SchedulerSettings {
     pub max_num_batched_tokens: u32,
     /// Most tokens that one sequence gets in a step; absent: all of them.
     pub long_prefill_token_threshold: Option<u32>,
+    /// Most sequences of a step that get a part of their pending tokens and not all.
+    pub max_num_partial_prefills: u32,
+    /// Whether admission keeps room for whole prompts.
+    pub reserve_full_isl: bool,
+    /// Whom to serve first.
+    pub policy: SchedulingPolicy,
+    /// What becomes of the KV of preempted sequences.
+    pub preemption_mode: PreemptionMode,
     /// Tokens in a KV block; a power of two.
     pub block_size: u32,
     /// Whether beginnings in common are computed once.
@@ -73,7 +111,11 @@ impl SchedulerSettings {
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             max_model_len,
+            policy: self.policy,
             long_prefill_token_threshold: self.long_prefill_token_threshold,
+            max_num_partial_prefills: self.max_num_partial_prefills,
+            reserve_full_isl: self.reserve_full_isl,
+            preemption_mode: self.preemption_mode,
             enable_prefix_caching: self.enable_prefix_caching,
             ..SchedulerConfig::default()
         }
@@ -108,6 +150,23 @@ impl TryFrom<SchedulerFlags> for SchedulerSettings {
             long_prefill_token_threshold: match flags.long_prefill_token_threshold.0 {
                 0 => None,
                 n => Some(within("--long-prefill-token-threshold", n, 1, MAX_NUM_BATCHED_TOKENS)?),
+            },
+            max_num_partial_prefills: within(
+                "--max-num-partial-prefills",
+                flags.max_num_partial_prefills.into(),
+                1,
+                MAX_NUM_SEQS.into(),
+            )?,
+            // The later of the two flags clears the earlier.
+            reserve_full_isl: flags.scheduler_reserve_full_isl || !flags.no_scheduler_reserve_full_isl,
+            policy: match flags.scheduling_policy {
+                Policy::Fcfs => SchedulingPolicy::Fcfs,
+                Policy::Priority => SchedulingPolicy::Priority { ageing_steps: flags.priority_ageing_steps },
+            },
+            preemption_mode: match flags.preemption_mode {
+                None => PreemptionMode::ByCost,
+                Some(Preempts::Recompute) => PreemptionMode::Recompute,
+                Some(Preempts::Swap) => PreemptionMode::Swap,
             },
             block_size,
             // The later of the two flags clears the earlier.

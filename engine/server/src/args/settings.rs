@@ -6,6 +6,8 @@ use regatta_core::sampling::LogprobsMode;
 
 use super::{scheduling::SchedulerSettings, typed::ServeFlags, units::Count};
 
+/// More than any machine has.
+const MAX_SWAP_GIB: f64 = 65_536.0;
 const MAX_THREADS: usize = 1024;
 const MAX_SERVED_NAMES: usize = 64;
 
@@ -30,6 +32,8 @@ pub struct ServeSettings {
     pub max_num_queued_tokens: u32,
     /// How large the KV cache is.
     pub kv_cache: KvCacheSize,
+    /// Bytes of host memory for the KV of preempted sequences.
+    pub swap_bytes: u64,
     /// Root of the seeds of requests that bring none.
     pub seed: u64,
     /// Most log-probabilities per token.
@@ -118,6 +122,7 @@ impl TryFrom<ServeFlags> for ServeSettings {
                 1,
                 u32::MAX.into(),
             )?,
+            swap_bytes: swap_bytes(flags.swap_space)?,
             kv_cache: match (flags.num_gpu_blocks_override, flags.kv_cache_memory_bytes) {
                 (Some(0), _) => return Err("--num-gpu-blocks-override 0: must be at least 1".into()),
                 (Some(blocks), _) => KvCacheSize::Blocks(blocks),
@@ -159,6 +164,14 @@ fn share(value: f32) -> Result<f32, String> {
         return Ok(value);
     }
     Err(format!("--gpu-memory-utilization {value}: must be above 0 and at most 1"))
+}
+
+fn swap_bytes(gib: f64) -> Result<u64, String> {
+    if (0.0..=MAX_SWAP_GIB).contains(&gib) {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within the bounds just checked
+        return Ok((gib * f64::from(1 << 30)) as u64);
+    }
+    Err(format!("--swap-space {gib}: must be between 0 and {MAX_SWAP_GIB} GiB"))
 }
 
 fn served_names(names: Vec<String>, model: &std::path::Path) -> Result<Vec<String>, String> {

@@ -103,6 +103,9 @@ pub(super) struct ServeFlags {
     /// Share of the memory that is left beside the weights that the KV cache may take
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, conflicts_with_all = ["kv_cache_memory_bytes", "num_gpu_blocks_override"])]
     pub(super) gpu_memory_utilization: f32,
+    /// Host memory in GiB for the KV of preempted requests; 0: they are computed again
+    #[arg(long, value_name = "GIB", default_value_t = 0.0)]
+    pub(super) swap_space: f64,
     /// Number of KV blocks, instead of a computed one
     #[arg(long, value_name = "N")]
     pub(super) num_gpu_blocks_override: Option<u32>,

@@ -4,7 +4,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags with something better to say than that they do not exist: the flag, and what holds instead.
 const INSTEAD: &[(&str, &str)] = &[
-    ("--async-scheduling", "steps are scheduled one at a time"),
+    ("--async-scheduling", "the CPU takes one step at a time; a runner that takes more is given more"),
     ("--chat-template", "the chat template is the model's own"),
     ("--cpu-offload-gb", "weights are mapped from the file; nothing is offloaded"),
     ("--data-parallel-size", "one process serves one replica; set `replicas` in the LLMService"),
@@ -18,7 +18,6 @@ const INSTEAD: &[(&str, &str)] = &[
     ("--pipeline-parallel-size", "a replica is one process"),
     ("--quantization", "weights keep the type that the file stores"),
     ("--speculative-config", "there is no speculative decoding"),
-    ("--swap-space", "preempted sequences are computed again; nothing is swapped"),
     ("--tensor-parallel-size", "a replica is one process"),
     ("--tokenizer", "the tokenizer is the model's own"),
     ("--trust-remote-code", "no code of a model is ever run"),

@@ -18,11 +18,12 @@ use super::stream::ChoiceStream;
 pub struct EngineHandle {
     inbox: Arc<Inbox>,
     limits: SequenceLimits,
+    has_priorities: bool,
 }
 
 impl EngineHandle {
-    pub(super) fn new(inbox: Arc<Inbox>, limits: SequenceLimits) -> Self {
-        Self { inbox, limits }
+    pub(super) fn new(inbox: Arc<Inbox>, limits: SequenceLimits, has_priorities: bool) -> Self {
+        Self { inbox, limits, has_priorities }
     }
 
     /// Starts one prompt: a stream for each of its `n` choices, in order. As [`Self::submit_all`].
@@ -38,6 +39,11 @@ impl EngineHandle {
             .iter()
             .map(|request| self.limits.check(request.prompt.len(), request.sampling.max_tokens))
             .collect::<Result<Vec<u32>, _>>()?;
+        if let Some(&GenerateRequest { priority, .. }) =
+            requests.iter().find(|request| request.priority != 0 && !self.has_priorities)
+        {
+            return Err(SubmitError::NoPriorities { priority });
+        }
         for request in requests {
             tracing::debug!(
                 request_id = request.request_id,
@@ -108,7 +114,10 @@ impl<'a> Prepared<'a> {
 
     fn sequence(&self, id: SequenceId, choice: u32) -> (NewSequence, Role) {
         let sampling = SamplingParams { choice: self.sampling.choice + choice, ..self.sampling.clone() };
-        let new = NewSequence::new(id, Arc::clone(&self.request.prompt), sampling.into());
+        let new = NewSequence {
+            priority: self.request.priority,
+            ..NewSequence::new(id, Arc::clone(&self.request.prompt), sampling.into())
+        };
         match &self.search {
             // The prompt is computed for the first choice alone.
             None => {

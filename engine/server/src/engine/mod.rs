@@ -1,10 +1,12 @@
 //! The engine thread: the one owner of scheduler and KV bookkeeping, between HTTP and the runner.
 //!
 //! A request enters through [`EngineHandle::submit`] and comes back as one [`ChoiceStream`] per choice. The thread
-//! repeats drain, schedule, run, settle, publish, and blocks while there is nothing to do. Dropping a stream cancels
+//! repeats drain, schedule, submit, settle, publish, with as many steps under way as the runner takes, and blocks while there is nothing to do. Dropping a stream cancels
 //! its sequence. Every stream ends in exactly one terminal event.
 
 mod config;
+mod costs;
+mod flight;
 mod handle;
 mod inbox;
 mod request;

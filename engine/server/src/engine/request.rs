@@ -15,6 +15,8 @@ pub struct GenerateRequest {
     pub prompt: Arc<[u32]>,
     /// How many choices to generate; each is a sequence of its own.
     pub n: u32,
+    /// Lower goes first, where the engine goes by priorities; elsewhere only 0 is taken.
+    pub priority: i32,
     /// How tokens are chosen; its `choice` is the first stream's, and the others' count up.
     pub sampling: SamplingParams,
     /// Search for the `n` likeliest continuations instead of sampling. Of `sampling` then only `max_tokens`, the stop
@@ -51,6 +53,15 @@ pub enum SubmitError {
     /// The engine thread has ended unexpectedly.
     #[error("the engine thread has ended; its process must be restarted (the log of the engine says why)")]
     Dead,
+    /// It has a priority, and there are none.
+    #[error(
+        "priority {priority} is not honoured: requests are served in order of arrival; leave `priority` out, or start \
+         the engine with --scheduling-policy priority"
+    )]
+    NoPriorities {
+        /// What was asked for.
+        priority: i32,
+    },
     /// The request asks for something that can never run here.
     #[error(transparent)]
     Impossible(#[from] AdmissionError),

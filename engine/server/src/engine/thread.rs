@@ -1,4 +1,4 @@
-//! The loop: drain, schedule, run, settle, publish.
+//! The loop: drain, schedule, submit, settle, publish.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,14 +7,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use regatta_core::event::Event;
-use regatta_core::plan::{StepOutput, StepPlan};
+use regatta_core::plan::StepOutput;
 use regatta_core::replay::Observation;
-use regatta_core::runner::{ModelRunner, StepError};
-use regatta_core::scheduler::{Scheduler, Update};
+use regatta_core::runner::ModelRunner;
+use regatta_core::scheduler::{Scheduler, SchedulingPolicy, Update};
 use regatta_core::sequence::SequenceId;
 use tokio::sync::mpsc;
 
 use super::config::EngineConfig;
+use super::costs::CostMeter;
+use super::flight::{Flights, Landed};
 use super::handle::EngineHandle;
 use super::inbox::{Arrivals, Backlog, Inbox, QueueLimits, Role, Submission};
 use super::search::Searches;
@@ -23,16 +25,16 @@ use crate::record::Recording;
 
 /// The engine thread's own state.
 pub struct Engine {
-    runner: Box<dyn ModelRunner>,
+    flights: Flights,
     scheduler: Scheduler,
     inbox: Arc<Inbox>,
     streams: HashMap<SequenceId, mpsc::Sender<Event>>,
     searches: Searches,
     arrivals: Arrivals,
-    plan: StepPlan,
     output: StepOutput,
     updates: Vec<Update>,
     recording: Recording,
+    costs: CostMeter,
 }
 
 impl Engine {
@@ -43,32 +45,42 @@ impl Engine {
     ) -> std::io::Result<(EngineHandle, EngineThread)> {
         let recording =
             Recording::start(config.record_schedule.as_deref(), &config.scheduler, runner.limits())?;
+        let has_priorities = config.scheduler.policy != SchedulingPolicy::Fcfs;
         let scheduler = Scheduler::new(config.scheduler, runner.limits());
         let limits = scheduler.limits();
         let queue =
             QueueLimits { max_requests: config.max_queued_requests, max_tokens: config.max_queued_tokens };
         let inbox = Arc::new(Inbox::new(queue, figures(&scheduler, Instant::now())));
         let mut engine = Self {
-            runner,
+            flights: Flights::new(runner),
             scheduler,
             inbox: Arc::clone(&inbox),
             streams: HashMap::new(),
             searches: Searches::default(),
             arrivals: Arrivals::default(),
-            plan: StepPlan::default(),
             output: StepOutput::default(),
             updates: Vec::new(),
             recording,
+            costs: CostMeter::default(),
         };
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             // A panic here is a defect of the bookkeeping itself: the guard in `close` still ends every stream.
             let result = catch_unwind(AssertUnwindSafe(|| engine.run()));
             engine.close(result.is_err());
         })?;
-        Ok((EngineHandle::new(Arc::clone(&inbox), limits), EngineThread { inbox, thread: Some(thread) }))
+        Ok((
+            EngineHandle::new(Arc::clone(&inbox), limits, has_priorities),
+            EngineThread { inbox, thread: Some(thread) },
+        ))
     }
 
     fn run(&mut self) {
+        match CostMeter::probe(self.flights.runner()) {
+            Ok(costs) => self.costs = costs,
+            Err(error) => {
+                tracing::warn!(%error, "swapping cannot be measured; preempted work is computed again")
+            }
+        }
         loop {
             let idle = !self.scheduler.has_work();
             if idle {
@@ -79,19 +91,34 @@ impl Engine {
             if let Some(deadline) = self.arrivals.shutdown
                 && (!self.scheduler.has_work() || Instant::now() >= deadline)
             {
+                // What is under way cannot be aborted before it ends.
+                while !self.flights.is_empty() {
+                    self.settle();
+                }
                 return;
             }
-            if self.scheduler.schedule(&mut self.plan) {
-                self.recording.see(|| Observation::planned(&self.plan, self.scheduler.decisions()));
-                self.step();
-            } else {
-                self.recording.see(|| Observation::Nothing);
+            // The next step is planned while the last one runs, where the runner takes both.
+            if !self.submit() || self.flights.is_full() {
+                self.settle();
             }
             self.search();
             // The figures first: whoever has an answer finds them up to date.
             self.publish();
             self.deliver();
         }
+    }
+
+    /// Plans and submits a step; `false` when there is nothing to plan.
+    fn submit(&mut self) -> bool {
+        let mut plan = self.flights.take_plan();
+        if !self.scheduler.schedule(&mut plan) {
+            self.recording.see(|| Observation::Nothing);
+            self.flights.return_plan(plan);
+            return false;
+        }
+        self.recording.see(|| Observation::planned(&plan, self.scheduler.decisions()));
+        self.flights.submit(plan);
+        true
     }
 
     fn admit_and_cancel(&mut self) {
@@ -126,19 +153,26 @@ impl Engine {
         self.searches.advance(&mut self.scheduler, &mut self.updates, &mut self.recording);
     }
 
-    fn step(&mut self) {
-        match run_step(&mut *self.runner, &self.plan, &mut self.output) {
+    /// Takes in the oldest step under way, if there is one.
+    fn settle(&mut self) {
+        let Some(Landed { plan, result, time }) = self.flights.land(&mut self.output) else { return };
+        match result {
             Ok(()) => {
                 let first = self.updates.len();
-                self.scheduler.settle(&self.plan, &mut self.output, &mut self.updates);
+                self.scheduler.settle(&plan, &mut self.output, &mut self.updates);
                 self.recording.see(|| Observation::settled(&self.output, &self.updates[first..]));
+                if let Some(costs) = self.costs.step(&plan, time) {
+                    self.scheduler.set_preemption_costs(costs);
+                    self.recording.see(|| Observation::Costs(costs));
+                }
             }
             Err(error) => {
-                tracing::error!(step = self.plan.step, %error, "step failed; its sequences end with an error");
-                self.scheduler.fail(&self.plan, &error.to_string(), &mut self.updates);
+                tracing::error!(step = plan.step, %error, "step failed; its sequences end with an error");
+                self.scheduler.fail(&plan, &error.to_string(), &mut self.updates);
                 self.recording.see(|| Observation::Failed);
             }
         }
+        self.flights.return_plan(plan);
     }
 
     fn deliver(&mut self) {
@@ -181,21 +215,6 @@ impl Engine {
         self.publish();
         self.deliver();
     }
-}
-
-fn run_step(runner: &mut dyn ModelRunner, plan: &StepPlan, output: &mut StepOutput) -> Result<(), StepError> {
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        let ticket = runner.submit(plan)?;
-        runner.collect(ticket, output)
-    }));
-    result.unwrap_or_else(|panic| {
-        Err(StepError { step: plan.step, reason: format!("panic: {}", panic_text(&*panic)) })
-    })
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("of unknown cause")
 }
 
 fn figures(scheduler: &Scheduler, now: Instant) -> EngineSnapshot {

@@ -143,6 +143,7 @@ impl From<SubmitError> for ApiError {
             SubmitError::QueueFull { .. } => Self::unavailable(error.to_string()),
             SubmitError::ShuttingDown => Self::draining(),
             SubmitError::Dead => Self::internal(error.to_string()),
+            SubmitError::NoPriorities { .. } => Self::invalid("priority", error.to_string()),
             SubmitError::Impossible(reason) => Self::invalid("prompt", reason.to_string()),
         }
     }

@@ -17,6 +17,8 @@ struct EngineStatePage<'a> {
     in_flight: usize,
     running: usize,
     waiting: usize,
+    /// Those of them whose KV is in host memory.
+    swapped: usize,
     kv: KvPage,
     steps: u64,
     isa: &'a str,
@@ -36,6 +38,9 @@ struct KvPage {
     free: u32,
     cached: u32,
     in_use: u32,
+    /// Blocks of host memory for preempted sequences, and those in use.
+    num_host_blocks: u32,
+    host_in_use: u32,
 }
 
 /// The router of the second port.
@@ -63,12 +68,15 @@ async fn state(State(server): State<Arc<ServerState>>) -> Json<serde_json::Value
         in_flight: server.num_in_flight(),
         running: snapshot.map_or(0, |snapshot| snapshot.running),
         waiting: snapshot.map_or(0, |snapshot| snapshot.waiting),
+        swapped: snapshot.map_or(0, |snapshot| snapshot.swapped),
         kv: snapshot.map_or_else(KvPage::default, |snapshot| KvPage {
             block_size: snapshot.kv.block_size,
             num_blocks: snapshot.kv.num_blocks,
             free: snapshot.kv.free,
             cached: snapshot.kv.cached,
             in_use: snapshot.kv.in_use,
+            num_host_blocks: snapshot.host_blocks.total,
+            host_in_use: snapshot.host_blocks.in_use,
         }),
         steps: snapshot.map_or(0, |snapshot| snapshot.steps),
         isa: model.map_or("", |model| &model.isa),

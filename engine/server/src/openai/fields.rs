@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn a_field_that_nobody_takes_is_refused_by_name() {
-        let fields = Fields::parse(br#"{"priority": 1}"#).unwrap();
-        assert_eq!(message(&fields.finish().unwrap_err()).1, "priority");
-        let fields = Fields::parse(br#"{"priority": 0, "user": "me", "tools": null}"#).unwrap();
+        let fields = Fields::parse(br#"{"length_penalty": 2}"#).unwrap();
+        assert_eq!(message(&fields.finish().unwrap_err()).1, "length_penalty");
+        let fields = Fields::parse(br#"{"length_penalty": 1, "user": "me", "tools": null}"#).unwrap();
         assert!(fields.finish().is_ok());
     }
 }

@@ -19,7 +19,6 @@ const HARMLESS: &[&str] = &[
 /// Fields that are not honoured, with the values that ask for nothing.
 fn neutral(name: &str) -> Option<Vec<Value>> {
     Some(match name {
-        "priority" => vec![json!(0)],
         "length_penalty" | "best_of" => vec![json!(1)],
         "add_generation_prompt" => vec![json!(true)],
         // No tokenizer that is served puts spaces there.
@@ -68,8 +67,7 @@ mod tests {
     #[test]
     fn what_asks_for_nothing_is_accepted() {
         let cases = [
-            ("priority", "0.0"),
-            ("best_of", "1"),
+            ("best_of", "1.0"),
             ("spaces_between_special_tokens", "false"),
             ("response_format", r#"{"type": "text"}"#),
             ("tools", "null"),
@@ -84,7 +82,6 @@ mod tests {
     #[test]
     fn what_would_change_the_answer_is_refused() {
         let cases = [
-            ("priority", "1"),
             ("best_of", "2"),
             ("response_format", r#"{"type": "json_object"}"#),
             ("tools", "[]"),

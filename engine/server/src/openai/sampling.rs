@@ -26,6 +26,8 @@ pub(super) struct Sampling {
     pub(super) beams: Option<BeamOptions>,
     /// All that is the same for every prompt and choice; its stop tokens are the request's own.
     params: SamplingParams,
+    /// Lower goes first.
+    pub(super) priority: i32,
     seed: Option<u64>,
     ignore_eos: bool,
     pub(super) stop: Vec<String>,
@@ -54,6 +56,7 @@ impl Sampling {
             params,
             // Any 64 bits are a seed; two's complement keeps different seeds different.
             seed: fields.take::<i64>("seed")?.map(i64::cast_unsigned),
+            priority: fields.take("priority")?.unwrap_or(0),
             ignore_eos: fields.take("ignore_eos")?.unwrap_or(false),
             stop: stop_strings(fields)?,
             include_stop_str_in_output: fields.take("include_stop_str_in_output")?.unwrap_or(false),

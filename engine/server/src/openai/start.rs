@@ -58,6 +58,7 @@ pub(super) fn submit(
         prompt: Arc::clone(&prompt.token_ids),
         n: wanted.num_samples,
         beams: wanted.sampling.beams,
+        priority: wanted.sampling.priority,
         sampling: SamplingParams {
             logprobs: wanted.logprobs,
             logprobs_mode: server.logprobs_mode,

@@ -147,6 +147,7 @@ fn options(settings: &ServeSettings) -> LoadOptions {
             KvCacheSize::Bytes(bytes) => KvMemory::Bytes(bytes),
             KvCacheSize::Blocks(blocks) => KvMemory::Blocks(blocks),
         },
+        swap_bytes: settings.swap_bytes,
         threads: settings.threads,
         ..defaults
     }

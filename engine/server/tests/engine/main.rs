@@ -52,6 +52,7 @@ fn request(prompt: impl IntoIterator<Item = u32>, n: u32, max_tokens: u32) -> Ge
         request_id: "test".to_owned(),
         prompt: prompt.into_iter().collect(),
         n,
+        priority: 0,
         sampling: SamplingParams { max_tokens, ..SamplingParams::default() },
         beams: None,
     }

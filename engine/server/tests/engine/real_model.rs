@@ -47,7 +47,7 @@ fn requests() -> Vec<GenerateRequest> {
             ..SamplingParams::default()
         };
         let prompt = (0..common).map(|k| k * 5 % 256).chain(own).collect();
-        GenerateRequest { request_id: i.to_string(), prompt, n: 1, sampling, beams: None }
+        GenerateRequest { request_id: i.to_string(), prompt, n: 1, priority: 0, sampling, beams: None }
     };
     (0..32).map(request).collect()
 }
@@ -139,6 +139,7 @@ async fn the_choices_of_one_request_are_bit_identical_to_separate_requests_with_
         // Not a whole number of blocks, so that the forks copy one.
         prompt: (0..37).map(|k| k * 5 % 256).collect(),
         n,
+        priority: 0,
         sampling: SamplingParams { choice, ..sampling.clone() },
         beams: None,
     };
@@ -168,6 +169,7 @@ async fn forty_four_sequences_at_once_are_bit_identical_to_each_alone() {
         request_id: i.to_string(),
         prompt: (0..20 + i % 3).map(|k| (i * 17 + k * 5) % 256).collect(),
         n: 1,
+        priority: 0,
         sampling: SamplingParams {
             temperature: if i.is_multiple_of(2) { 0.0 } else { 1.0 },
             seed: 42,

@@ -106,3 +106,24 @@ fn the_list_of_flags_says_what_each_takes() {
     assert_eq!(named("--api-key").env.as_deref(), Some("VLLM_API_KEY"));
     assert!(flags.iter().all(|flag| !flag.help.is_empty()));
 }
+
+#[test]
+fn scheduling_is_as_vllm_schedules_unless_told_otherwise() {
+    use regatta_core::scheduler::{PreemptionMode, SchedulingPolicy};
+    let scheduler = |flags: &[&str]| serve(flags).unwrap().scheduler;
+    let default = scheduler(&[]);
+    assert_eq!((default.policy, default.preemption_mode), (SchedulingPolicy::Fcfs, PreemptionMode::ByCost));
+    assert!(default.reserve_full_isl && default.max_num_partial_prefills == 1);
+    let line = "--scheduling-policy priority --priority-ageing-steps 7 --preemption-mode swap \
+                --no-scheduler-reserve-full-isl --max-num-partial-prefills 3 --swap-space 0.5";
+    let told = serve(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
+    assert_eq!(told.swap_bytes, 1 << 29);
+    let told = told.scheduler;
+    assert_eq!(told.policy, SchedulingPolicy::Priority { ageing_steps: 7 });
+    assert_eq!(told.preemption_mode, PreemptionMode::Swap);
+    assert!(!told.reserve_full_isl && told.max_num_partial_prefills == 3);
+    for space in ["-1", "nan", "1e9"] {
+        let text = serve(&["--swap-space", space]).unwrap_err();
+        assert!(text.contains("--swap-space"), "{text}");
+    }
+}

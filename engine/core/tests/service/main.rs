@@ -1,0 +1,7 @@
+//! Who is served, when, and what becomes of those who give way.
+
+mod faults;
+mod prefill;
+mod priority;
+mod swap;
+mod world;

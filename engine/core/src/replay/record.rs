@@ -65,6 +65,8 @@ impl Header {
         let bounds = [
             ("limits.block_size", self.limits.block_size, MAX_NUM_TOKENS),
             ("limits.num_blocks", self.limits.num_blocks, MAX_NUM_BLOCKS),
+            // There may be none.
+            ("limits.num_host_blocks", self.limits.num_host_blocks.max(1), MAX_NUM_BLOCKS),
             ("limits.max_num_seqs", self.limits.max_num_seqs, MAX_NUM_SEQS),
             ("limits.max_num_batched_tokens", self.limits.max_num_batched_tokens, MAX_NUM_TOKENS),
             ("limits.max_in_flight", self.limits.max_in_flight, MAX_NUM_SEQS),

@@ -8,6 +8,8 @@ mod fake_runner;
 mod host_memory;
 mod reply;
 mod sight;
+mod staged_runner;
 
 pub use fake_runner::FakeRunner;
 pub use reply::{Expected, Reply};
+pub use staged_runner::StagedRunner;

@@ -290,6 +290,7 @@ impl World {
     }
 
     fn check(&mut self) {
+        crate::count_operation();
         for Update { id, event } in std::mem::take(&mut self.updates) {
             self.hear(id, event);
         }

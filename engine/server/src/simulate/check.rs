@@ -80,6 +80,7 @@ async fn one(
         request_id: String::new(),
         prompt: Arc::clone(&arrival.prompt),
         n: 1,
+        priority: 0,
         beams: None,
         sampling: SamplingParams {
             max_tokens: arrival.num_generated_tokens,

@@ -1,5 +1,6 @@
 //! The engine thread over a fake runner.
 
+mod ahead;
 mod beams;
 mod real_model;
 mod recording;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use regatta_core::kv::KvGroups;
 use regatta_core::runner::RunnerLimits;
 use regatta_core::sampling::SamplingParams;
-use regatta_core::scheduler::{AdmissionError, SchedulerConfig};
+use regatta_core::scheduler::{AdmissionError, SchedulerConfig, SchedulingPolicy};
 use regatta_core::testing::{FakeRunner, Reply};
 use regatta_engine::engine::{
     ChoiceStream, Engine, EngineConfig, EngineHandle, EngineSnapshot, EngineState, EngineThread, Event,
@@ -93,6 +94,29 @@ async fn settle(handle: &EngineHandle, wanted: impl Fn(&EngineSnapshot) -> bool)
         assert!(Instant::now() < deadline, "still {snapshot:?}");
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn priorities_are_honoured_or_refused() {
+    let urgent = GenerateRequest { priority: -1, ..request(0..4, 1, 4) };
+    let (handle, _thread) = start();
+    assert_eq!(handle.submit(urgent.clone()).unwrap_err(), SubmitError::NoPriorities { priority: -1 });
+
+    let (words, runner) = Scripted::new(FakeRunner::new(LIMITS, REPLY));
+    let mut config = config();
+    config.scheduler.policy = SchedulingPolicy::Priority { ageing_steps: 1000 };
+    let (handle, _thread) = Engine::spawn(Box::new(runner), config).unwrap();
+    let patient: Vec<_> = (0..5).map(|i| request([i], 1, 50)).collect();
+    let _patient = handle.submit_all(&patient).unwrap();
+    words.send(Word::Run).unwrap();
+    settle(&handle, |s| s.running == 4).await;
+    let stream = handle.submit(urgent).unwrap().remove(0);
+    // One step is planned already; the urgent request has its four tokens in the four after it.
+    (0..5).for_each(|_| words.send(Word::Run).unwrap());
+    assert_eq!(token_ids(&read(stream).await).len(), 4);
+    // The fifth has waited all the time, and the fourth for the urgent one.
+    assert_eq!(handle.snapshot().waiting, 2);
+    drop(words);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use regatta_core::kv::FreeOrder;
 use regatta_core::plan::PositionLogprobs;
 use regatta_core::sampling::SamplingParams;
-use regatta_core::scheduler::SchedulerConfig;
+use regatta_core::scheduler::{PreemptionMode, SchedulerConfig};
 use regatta_engine::engine::{ChoiceStream, Engine, EngineConfig, EngineSnapshot, Event, GenerateRequest};
 use regatta_runner::load::{KvMemory, LoadOptions, load};
 
@@ -18,6 +18,7 @@ struct Setup {
     budget: u32,
     free_order: FreeOrder,
     enable_prefix_caching: bool,
+    preemption_mode: PreemptionMode,
     at_once: bool,
 }
 
@@ -61,10 +62,12 @@ async fn answers(setup: Setup) -> (Vec<Answer>, EngineSnapshot) {
         max_model_len: Some(MAX_MODEL_LEN),
         kv_memory: KvMemory::Blocks(setup.num_blocks),
         threads: Some(2),
+        swap_bytes: 1 << 22,
         ..LoadOptions::default()
     };
     let scheduler = SchedulerConfig {
         max_model_len: MAX_MODEL_LEN,
+        preemption_mode: setup.preemption_mode,
         free_order: setup.free_order,
         enable_prefix_caching: setup.enable_prefix_caching,
         ..SchedulerConfig::default()
@@ -111,6 +114,7 @@ async fn alone(block_size: u32) -> Vec<Answer> {
         budget: 512,
         free_order: FreeOrder::Ascending,
         enable_prefix_caching: false,
+        preemption_mode: PreemptionMode::Recompute,
         at_once: false,
     };
     answers(setup).await.0
@@ -202,6 +206,7 @@ async fn requests_at_once_are_bit_identical_to_the_same_alone() {
         budget: 64,
         free_order: FreeOrder::Ascending,
         enable_prefix_caching: false,
+        preemption_mode: PreemptionMode::Recompute,
         at_once: true,
     };
     let (together, snapshot) = answers(setup).await;
@@ -217,12 +222,30 @@ async fn the_smallest_pool_with_shuffled_blocks_changes_no_bit() {
         budget: 13,
         free_order: FreeOrder::Shuffled(7),
         enable_prefix_caching: false,
+        preemption_mode: PreemptionMode::Recompute,
         at_once: true,
     };
     let (together, snapshot) = answers(setup).await;
     assert_same(&together, &alone(4).await);
     assert!(snapshot.recompute_preemptions > 0, "{snapshot:?}");
     assert_eq!(snapshot.kv.in_use, 0);
+}
+
+#[tokio::test]
+async fn blocks_that_went_to_host_memory_and_back_change_no_bit() {
+    let setup = Setup {
+        block_size: 4,
+        num_blocks: MAX_MODEL_LEN / 4,
+        budget: 13,
+        free_order: FreeOrder::Shuffled(7),
+        enable_prefix_caching: false,
+        preemption_mode: PreemptionMode::Swap,
+        at_once: true,
+    };
+    let (together, snapshot) = answers(setup).await;
+    assert_same(&together, &alone(4).await);
+    assert!(snapshot.swap_preemptions > 0 && snapshot.recompute_preemptions == 0, "{snapshot:?}");
+    assert_eq!((snapshot.kv.in_use, snapshot.host_blocks.in_use, snapshot.swapped), (0, 0, 0));
 }
 
 #[tokio::test]
@@ -233,6 +256,7 @@ async fn blocks_from_the_prefix_cache_change_no_bit() {
         budget: 29,
         free_order: FreeOrder::Shuffled(8),
         enable_prefix_caching: true,
+        preemption_mode: PreemptionMode::Recompute,
         at_once: true,
     };
     let (together, snapshot) = answers(setup).await;

@@ -1,0 +1,87 @@
+//! Steps planned while another one runs.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use regatta_core::runner::RunnerLimits;
+use regatta_core::testing::{FakeRunner, StagedRunner};
+use regatta_engine::engine::{Engine, EngineState, Event, FinishReason, GenerateRequest};
+
+use super::scripted::{Scripted, Word};
+use super::{LIMITS, MAX_MODEL_LEN, REPLY, config, read, reason, request, settle, token_ids};
+
+const TWO_IN_FLIGHT: RunnerLimits = RunnerLimits { max_in_flight: 2, ..LIMITS };
+
+/// Each fills a step's budget, so that they are in different steps.
+fn requests(num: u32) -> Vec<GenerateRequest> {
+    (0..num).map(|i| request(100 * i..100 * i + LIMITS.max_num_batched_tokens, 1, 10 + i)).collect()
+}
+
+#[tokio::test]
+async fn steps_overlap_where_the_runner_has_two_stages_and_answers_are_the_same() {
+    let (num_overlaps, runner) = StagedRunner::new(FakeRunner::new(TWO_IN_FLIGHT, REPLY));
+    let (handle, _thread) = Engine::spawn(Box::new(runner), config()).unwrap();
+    let requests = requests(6);
+    let streams = handle.submit_all(&requests).unwrap();
+    for (request, stream) in requests.iter().zip(streams) {
+        let expected = REPLY.expected(&request.prompt, &request.sampling, MAX_MODEL_LEN);
+        let events = read(stream).await;
+        assert_eq!(token_ids(&events), expected.token_ids);
+        assert_eq!(reason(&events), Some(expected.reason));
+    }
+    let snapshot = settle(&handle, |s| s.in_flight == 0).await;
+    assert_eq!(snapshot.kv.in_use, 0);
+    // Whenever another sequence can run, its step comes before the first one's result.
+    assert!(num_overlaps.load(Ordering::Relaxed) >= 10, "{num_overlaps:?} of {} steps", snapshot.steps);
+}
+
+#[tokio::test]
+async fn a_stream_dropped_with_two_steps_under_way_frees_its_blocks_and_leaves_the_other_alone() {
+    let (words, runner) = Scripted::new(FakeRunner::new(TWO_IN_FLIGHT, REPLY));
+    let (handle, _thread) = Engine::spawn(Box::new(runner), config()).unwrap();
+    let requests = requests(2);
+    let mut streams = handle.submit_all(&requests).unwrap();
+    words.send(Word::Run).unwrap();
+    // The first step is under way, and the second one waits for its word.
+    drop(streams.remove(0));
+    drop(words);
+    let expected = REPLY.expected(&requests[1].prompt, &requests[1].sampling, MAX_MODEL_LEN);
+    assert_eq!(token_ids(&read(streams.remove(0)).await), expected.token_ids);
+    settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+}
+
+#[tokio::test]
+async fn a_step_that_fails_behind_another_takes_only_its_own_sequences_along() {
+    for word in [Word::Fail, Word::Panic] {
+        let (words, runner) = Scripted::new(FakeRunner::new(TWO_IN_FLIGHT, REPLY));
+        let (handle, _thread) = Engine::spawn(Box::new(runner), config()).unwrap();
+        let requests = requests(2);
+        words.send(Word::Run).unwrap();
+        words.send(word).unwrap();
+        drop(words);
+        let mut streams = handle.submit_all(&requests).unwrap().into_iter();
+        let expected = REPLY.expected(&requests[0].prompt, &requests[0].sampling, MAX_MODEL_LEN);
+        assert_eq!(token_ids(&read(streams.next().unwrap()).await), expected.token_ids);
+        let failed = read(streams.next().unwrap()).await;
+        assert!(matches!(&failed[..], [Event::Failed { .. }]), "{word:?}: {failed:?}");
+        settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn shutdown_waits_for_both_steps_under_way_and_aborts_what_is_left() {
+    let (words, runner) = Scripted::new(FakeRunner::new(TWO_IN_FLIGHT, REPLY));
+    let (handle, thread) = Engine::spawn(Box::new(runner), config()).unwrap();
+    let streams = handle.submit_all(&requests(2)).unwrap();
+    words.send(Word::Run).unwrap();
+    let shutdown = tokio::task::spawn_blocking(|| thread.shutdown(Instant::now()));
+    settle(&handle, |s| s.state != EngineState::Running).await;
+    words.send(Word::Run).unwrap();
+    for stream in streams {
+        let aborted = tokio::time::timeout(Duration::from_secs(60), read(stream)).await.unwrap();
+        assert_eq!(reason(&aborted), Some(FinishReason::Abort));
+    }
+    drop(words);
+    assert!(shutdown.await.unwrap());
+    assert_eq!(handle.snapshot().kv.in_use, 0);
+}

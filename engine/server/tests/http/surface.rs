@@ -45,13 +45,25 @@ async fn the_internal_port_shows_the_state_and_nothing_else() {
     let server = TestServer::start_with(&["--api-key", "k"]).await;
     let page = server.internal_state().await;
     let keys: Vec<_> = page.as_object().unwrap().keys().cloned().collect();
-    let wanted =
-        ["version", "model", "ready", "draining", "in_flight", "running", "waiting", "kv", "steps", "isa"];
+    let wanted = [
+        "version",
+        "model",
+        "ready",
+        "draining",
+        "in_flight",
+        "running",
+        "waiting",
+        "swapped",
+        "kv",
+        "steps",
+        "isa",
+    ];
     assert_eq!(keys, wanted);
     assert_eq!(page["model"], json!({"served_names": ["m", "alias"], "max_model_len": 256}));
     assert_eq!(
         page["kv"],
-        json!({"block_size": 4, "num_blocks": 256, "free": 256, "cached": 0, "in_use": 0})
+        json!({"block_size": 4, "num_blocks": 256, "free": 256, "cached": 0, "in_use": 0,
+               "num_host_blocks": 0, "host_in_use": 0})
     );
     for (path, status) in [("/v1/models", 404), ("/metrics", 404), ("/", 404)] {
         let response = server.client.get(format!("{}{path}", server.internal_url)).send().await.unwrap();

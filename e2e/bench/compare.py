@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 
-from load import at_once, decode_rate, prefill_rate, steady_decode_rate
+from load import at_once, decode_rate, first_token_ms, prefill_rate, steady_decode_rate
 
 # Frequent words that are one token each, with the space before, in GPT-2 style vocabularies.
 WORDS = ("time year people way day man thing woman life child world school state family student group country "
@@ -67,7 +67,13 @@ def prompt(rng, words):
 
 
 def measure(base, figure, rng):
-    """One figure of one server, tokens per second. Prompts are new each time, so no prefix cache helps."""
+    """One figure of one server: tokens per second, or milliseconds for SHARED. Prompts are new each time, so that a prefix
+    cache helps only where a beginning is shared."""
+    if figure == SHARED:
+        beginning = prompt(rng, 1000)
+        asyncio.run(at_once(base, "m", [beginning + prompt(rng, 64)], 2))   # brings the beginning into the cache
+        prompts = [beginning + prompt(rng, 64) for _ in range(8)]
+        return first_token_ms(asyncio.run(at_once(base, "m", prompts, 32)))
     if figure == "decode, 1 stream":
         [answer] = asyncio.run(at_once(base, "m", [prompt(rng, 128)], 128))
         return decode_rate(answer)
@@ -77,13 +83,15 @@ def measure(base, figure, rng):
     return prefill_rate(answer)
 
 
-FIGURES = ("decode, 1 stream", "decode, 16 streams", "prefill, 512 tokens")
+SHARED = "TTFT, shared prefix"
+FIGURES = ("decode, 1 stream", "decode, 16 streams", "prefill, 512 tokens", SHARED)
 
 
 def start_servers(args):
-    """Ours, and llama.cpp twice: its pool is split between slots, so prefill and decode want other settings."""
+    """Ours, and llama.cpp three times: its pool is split between slots, so prefill and decode want other settings, and a
+    beginning is shared within one pool only."""
     threads = str(args.threads)
-    ports = [free_port() for _ in range(3)]
+    ports = [free_port() for _ in range(4)]
     ours = Server("regatta-engine", [args.engine, "serve", args.model, "--served-model-name", "m", "--host", "127.0.0.1",
                                      "--port", str(ports[0]), "--threads", threads, "--max-num-seqs", "32",
                                      "--max-model-len", "4096"],
@@ -93,7 +101,10 @@ def start_servers(args):
                   ports[1], "/health", f"{args.out}/llama-slots.log")
     one = Server("llama.cpp (1 slot)", [*llama, "-c", "4096", "-np", "1", "--port", str(ports[2])],
                  ports[2], "/health", f"{args.out}/llama-one.log")
-    return ours, many, one
+    shared = Server("llama.cpp (8 slots, one pool)",
+                    [*llama, "-c", "16384", "-np", "8", "--kv-unified", "--port", str(ports[3])],
+                    ports[3], "/health", f"{args.out}/llama-pool.log")
+    return ours, many, one, shared
 
 
 def main():
@@ -103,18 +114,21 @@ def main():
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--only", default="", metavar="WORDS", help="only the figures whose name holds this")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--out", default=".bench", help="folder for logs and result.json")
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
     rng = random.Random(args.seed)
     servers = start_servers(args)
-    ours, many, one = servers
-    peer = {figure: one if figure.startswith("prefill") else many for figure in FIGURES}
-    rates = {figure: ([], []) for figure in FIGURES}
+    ours, many, one, shared = servers
+    peers = {"prefill, 512 tokens": one, SHARED: shared}
+    peer = {figure: peers.get(figure, many) for figure in FIGURES}
+    figures = [figure for figure in FIGURES if args.only in figure]
+    rates = {figure: ([], []) for figure in figures}
     try:
         for pair in range(args.pairs + 1):   # the first warms up and is not counted
-            for figure in FIGURES:
+            for figure in figures:
                 sides = [ours, peer[figure]]
                 values = {s.name: measure(s.base, figure, rng) for s in (sides if pair % 2 else reversed(sides))}
                 if pair:
@@ -128,16 +142,20 @@ def main():
 
 
 def report(args, rates):
-    print(f"\n\n{args.pairs} alternating pairs, {args.threads} threads, seed {args.seed}; tokens per second, medians\n")
+    print(f"\n\n{args.pairs} alternating pairs, {args.threads} threads, seed {args.seed}; medians of tokens per second, of "
+          "milliseconds for TTFT\n")
     print(f"{'figure':22} {'ours':>10} {'llama.cpp':>10} {'ratio':>7}   ratio by pair")
     result = {}
     for figure, (ours, peer) in rates.items():
         a, b = statistics.median(ours), statistics.median(peer)
-        pairs = [x / y for x, y in zip(ours, peer)]
-        print(f"{figure:22} {a:10.1f} {b:10.1f} {a / b:7.2f}   {min(pairs):.2f} to {max(pairs):.2f}")
-        result[figure] = {"ours": ours, "peer": peer, "ratio_of_medians": a / b}
-    single, batch = (statistics.median(rates[f][0]) for f in FIGURES[:2])
-    print(f"\n16 streams over 1 stream, ours: {batch / single:.2f}")
+        # How many times better ours is: more tokens, or less time.
+        better = (lambda x, y: y / x) if figure == SHARED else (lambda x, y: x / y)
+        pairs = [better(x, y) for x, y in zip(ours, peer)]
+        print(f"{figure:22} {a:10.1f} {b:10.1f} {better(a, b):7.2f}   {min(pairs):.2f} to {max(pairs):.2f}")
+        result[figure] = {"ours": ours, "peer": peer, "ratio_of_medians": better(a, b)}
+    if all(figure in rates for figure in FIGURES[:2]):
+        single, batch = (statistics.median(rates[f][0]) for f in FIGURES[:2])
+        print(f"\n16 streams over 1 stream, ours: {batch / single:.2f}")
     with open(f"{args.out}/result.json", "w") as file:
         json.dump({"threads": args.threads, "pairs": args.pairs, "figures": result}, file, indent=1)
 

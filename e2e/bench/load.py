@@ -2,6 +2,7 @@
 times and decoded after the run."""
 import asyncio
 import json
+import statistics
 import time
 from urllib.parse import urlsplit
 
@@ -74,6 +75,11 @@ def steady_decode_rate(answers):
         raise RuntimeError("the streams never decoded all at once: raise the number of output tokens")
     tokens = sum(sum(begin < t <= end for t in a.arrivals) * a.output_tokens / len(a.arrivals) for a in answers)
     return tokens / (end - begin)
+
+
+def first_token_ms(answers):
+    """Median time to the first token in milliseconds."""
+    return 1000 * statistics.median(answer.arrivals[0] - answer.start for answer in answers)
 
 
 def prefill_rate(answer):

@@ -34,7 +34,7 @@ async def complete(base, model, prompt, max_tokens):
     reader, writer = await asyncio.wait_for(asyncio.open_connection(url.hostname, url.port, limit=1 << 24), 10)
     try:
         writer.write(head + body)
-        status = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 120)).split(b"\r\n")[0]
+        status = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 600)).split(b"\r\n")[0]
         async for chunk in _chunks(reader):
             now = time.perf_counter()
             *lines, pending = (pending + chunk).split(b"\n")

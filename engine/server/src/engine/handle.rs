@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prometheus_client::metrics::histogram::Histogram;
 use regatta_core::beam::BeamParams;
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{NewSequence, SequenceLimits};
@@ -70,6 +71,11 @@ impl EngineHandle {
     /// The engine's figures at the end of its latest step.
     pub fn snapshot(&self) -> EngineSnapshot {
         self.inbox.snapshot()
+    }
+
+    /// How many tokens each step computed.
+    pub fn step_tokens(&self) -> &Histogram {
+        &self.inbox.step_tokens
     }
 
     /// Length limits that every request is checked against.

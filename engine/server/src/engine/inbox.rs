@@ -5,6 +5,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use prometheus_client::metrics::histogram::Histogram;
 use regatta_core::event::Event;
 use regatta_core::scheduler::NewSequence;
 use regatta_core::sequence::SequenceId;
@@ -71,12 +72,18 @@ struct Shared {
     snapshot: EngineSnapshot,
 }
 
+/// As vLLM's.
+const STEP_TOKENS_BUCKETS: [f64; 13] =
+    [1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
+
 /// See the module's page.
 pub(super) struct Inbox {
     shared: Mutex<Shared>,
     wake: Condvar,
     stopped: Condvar,
     limits: QueueLimits,
+    /// Tokens of each step.
+    pub(super) step_tokens: Histogram,
 }
 
 impl std::fmt::Debug for Inbox {
@@ -94,7 +101,13 @@ impl Inbox {
             backlog: Backlog::default(),
             snapshot,
         };
-        Self { shared: Mutex::new(shared), wake: Condvar::new(), stopped: Condvar::new(), limits }
+        Self {
+            shared: Mutex::new(shared),
+            wake: Condvar::new(),
+            stopped: Condvar::new(),
+            limits,
+            step_tokens: Histogram::new(STEP_TOKENS_BUCKETS),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {

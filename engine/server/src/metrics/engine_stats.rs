@@ -35,6 +35,15 @@ impl Collector for EngineStats {
         gauges(&snapshot, &mut encoder)?;
         counters(&snapshot, &mut encoder)?;
         preemptions(&snapshot, &mut encoder)?;
+        let help = "Tokens computed by a step, of prompts and generated";
+        let step_tokens = engine.step_tokens();
+        let descriptor = encoder.encode_descriptor(
+            "vllm:iteration_tokens_total",
+            help,
+            None,
+            step_tokens.metric_type(),
+        )?;
+        step_tokens.encode(descriptor)?;
         cache_config(&snapshot, &mut encoder)
     }
 }
@@ -43,14 +52,12 @@ impl Collector for EngineStats {
 fn gauges(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let kv = snapshot.kv;
     let stalled = if snapshot.in_flight == 0 { 0.0 } else { snapshot.last_progress.elapsed().as_secs_f64() };
+    let kv_usage = f64::from(kv.in_use) / f64::from(kv.num_blocks.max(1));
     let gauges = [
         ("vllm:num_requests_running", "Sequences that take part in steps", snapshot.running as f64),
         ("vllm:num_requests_waiting", "Sequences that wait for a place", snapshot.waiting as f64),
-        (
-            "vllm:kv_cache_usage_perc",
-            "KV blocks in use as a share of all, 1 is all of them",
-            f64::from(kv.in_use) / f64::from(kv.num_blocks.max(1)),
-        ),
+        ("vllm:kv_cache_usage_perc", "KV blocks in use as a share of all, 1 is all of them", kv_usage),
+        ("vllm:gpu_cache_usage_perc", "Former name of vllm:kv_cache_usage_perc", kv_usage),
         (
             "vllm:num_requests_swapped",
             "Sequences that wait and have their KV in host memory",
@@ -84,6 +91,12 @@ fn counters(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::
             snapshot.prefix_cache_queries,
         ),
         ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache", snapshot.prefix_cache_hits),
+        (
+            "vllm:gpu_prefix_cache_queries",
+            "Former name of vllm:prefix_cache_queries",
+            snapshot.prefix_cache_queries,
+        ),
+        ("vllm:gpu_prefix_cache_hits", "Former name of vllm:prefix_cache_hits", snapshot.prefix_cache_hits),
         ("regatta:engine_steps", "Steps run", snapshot.steps),
     ];
     for (name, help, value) in counters {

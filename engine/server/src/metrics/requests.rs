@@ -87,6 +87,11 @@ impl RequestMetrics {
             self.inter_token_latency.clone(),
         );
         registry.register(
+            "vllm:time_per_output_token_seconds",
+            "Former name of vllm:inter_token_latency_seconds",
+            self.inter_token_latency.clone(),
+        );
+        registry.register(
             "vllm:e2e_request_latency_seconds",
             "Time from a request's arrival to a choice's end in seconds",
             self.e2e_latency.clone(),

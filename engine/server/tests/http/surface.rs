@@ -104,6 +104,11 @@ async fn metrics_have_vllms_names_on_the_wire() {
     assert_eq!(value("vllm:prefix_cache_hits_total"), Some(0.0));
     assert_eq!(value("vllm:time_to_first_token_seconds_count"), Some(1.0));
     assert_eq!(value("vllm:inter_token_latency_seconds_count"), Some(4.0));
+    assert_eq!(value("vllm:time_per_output_token_seconds_count"), Some(4.0));
+    assert_eq!(value("vllm:gpu_cache_usage_perc"), Some(0.0));
+    // One step for the prompt of four tokens, then one for each token but the last.
+    assert_eq!(value("vllm:iteration_tokens_total_count"), Some(5.0));
+    assert_eq!(value("vllm:iteration_tokens_total_sum"), Some(8.0));
     assert_eq!(value("vllm:e2e_request_latency_seconds_count"), Some(1.0));
     assert_eq!(value("regatta:engine_steps_total"), Some(5.0));
     assert!(value("process_start_time_seconds").is_some_and(|start| start > 0.0));

@@ -158,7 +158,7 @@ impl Engine {
         let Some(Landed { plan, result, time }) = self.flights.land(&mut self.output) else { return };
         match result {
             Ok(()) => {
-                self.inbox.step_tokens.observe(self.plan.token_ids.len() as f64);
+                self.inbox.step_tokens.observe(plan.token_ids.len() as f64);
                 let first = self.updates.len();
                 self.scheduler.settle(&plan, &mut self.output, &mut self.updates);
                 self.recording.see(|| Observation::settled(&self.output, &self.updates[first..]));

@@ -123,7 +123,7 @@ fn scheduling_is_as_vllm_schedules_unless_told_otherwise() {
     assert_eq!(told.preemption_mode, PreemptionMode::Swap);
     assert!(!told.reserve_full_isl && told.max_num_partial_prefills == 3);
     for space in ["-1", "nan", "1e9"] {
-        let text = serve(&["--swap-space", space]).unwrap_err();
+        let text = serve(&[&format!("--swap-space={space}")]).unwrap_err();
         assert!(text.contains("--swap-space"), "{text}");
     }
 }

@@ -34,8 +34,8 @@ enum Kind {
     StopString,
     /// The second layer attends within a window.
     Window,
-    /// Not built.
-    Missing,
+    /// Later requests come before earlier ones.
+    Priority,
 }
 
 const NONE: Feature =
@@ -55,7 +55,7 @@ const FEATURES: &[Feature] = &[
         fields: || json!({"frequency_penalty": 0.7, "presence_penalty": 0.2, "repetition_penalty": 1.3}),
         ..NONE
     },
-    Feature { name: "priority", kind: Kind::Missing, ..NONE },
+    Feature { name: "priority", flags: &[("--scheduling-policy", "priority")], kind: Kind::Priority, ..NONE },
     Feature {
         name: "prefix cache",
         flags: &[("--enable-prefix-caching", "")],
@@ -65,19 +65,34 @@ const FEATURES: &[Feature] = &[
     Feature { name: "chunked prefill", flags: &[("--max-num-batched-tokens", "9")], ..NONE },
     Feature {
         name: "preemption by recompute",
-        flags: &[("--num-gpu-blocks-override", SCARCE_BLOCKS)],
+        flags: &[("--num-gpu-blocks-override", SCARCE_BLOCKS), ("--preemption-mode", "recompute")],
         evidence: Some(&["vllm:num_preemptions_total", "mode=\"recompute\""]),
         ..NONE
     },
-    Feature { name: "preemption by swap", kind: Kind::Missing, ..NONE },
+    Feature {
+        name: "preemption by swap",
+        flags: &[
+            ("--num-gpu-blocks-override", SCARCE_BLOCKS),
+            ("--preemption-mode", "swap"),
+            ("--swap-space", "1"),
+        ],
+        evidence: Some(&["vllm:num_preemptions_total", "mode=\"swap\""]),
+        ..NONE
+    },
     Feature { name: "sliding window", kind: Kind::Window, ..NONE },
 ];
 
 /// Pairs that have no meaning together, which the engine answers with 400.
 const REFUSED: &[[&str; 2]] = &[["beam search", "stop strings"], ["beam search", "penalties"]];
+/// Pairs of settings of an engine, of which it has one.
+const EXCLUSIVE: [&str; 2] = ["preemption by recompute", "preemption by swap"];
 
 fn is_refused(first: &Feature, second: &Feature) -> bool {
     REFUSED.contains(&[first.name, second.name]) || REFUSED.contains(&[second.name, first.name])
+}
+
+fn is_exclusive(first: &Feature, second: &Feature) -> bool {
+    EXCLUSIVE.contains(&first.name) && EXCLUSIVE.contains(&second.name) && first.name != second.name
 }
 
 /// Flags of an engine that does nothing special.
@@ -159,10 +174,13 @@ struct Alone {
 }
 
 impl Alone {
+    /// This engine has no priorities: alone there is nobody to come before.
     async fn ask(&mut self, request: &Value) -> Value {
+        let mut request = request.clone();
+        request.as_object_mut().unwrap().remove("priority");
         let key = request.to_string();
         if !self.answers.contains_key(&key) {
-            let answer = ask(&self.engine, request).await;
+            let answer = ask(&self.engine, &request).await;
             self.answers.insert(key.clone(), answer);
         }
         self.answers[&key].clone()
@@ -176,6 +194,9 @@ async fn requests(features: &[&Feature], alone: &mut Alone) -> Vec<Value> {
         let mut one = request(index);
         for feature in features {
             one = with(one, (feature.fields)());
+        }
+        if features.iter().any(|feature| feature.kind == Kind::Priority) {
+            one = with(one, json!({"priority": NUM_REQUESTS - index}));
         }
         if features.iter().any(|feature| feature.kind == Kind::StopString) {
             let text: Vec<char> = alone.ask(&one).await[0]["text"].as_str().unwrap().chars().collect();
@@ -232,11 +253,13 @@ async fn every_pair_of_features_gives_the_bits_of_a_request_alone() {
     let models = Models::new();
     let (plain, windowed) = (models.start(false, &[]).await, models.start(true, &[]).await);
     let [mut plain, mut windowed] = [plain, windowed].map(|engine| Alone { engine, answers: HashMap::new() });
-    let built: Vec<&Feature> = FEATURES.iter().filter(|feature| feature.kind != Kind::Missing).collect();
-    for (index, first) in built.iter().enumerate() {
-        for second in &built[index..] {
-            let pair = if first.name == second.name { vec![*first] } else { vec![*first, *second] };
+    for (index, first) in FEATURES.iter().enumerate() {
+        for second in &FEATURES[index..] {
+            let pair = if first.name == second.name { vec![first] } else { vec![first, second] };
             let window = pair.iter().any(|feature| feature.kind == Kind::Window);
+            if is_exclusive(first, second) {
+                continue;
+            }
             if is_refused(first, second) {
                 check_refusal(&pair, &plain).await;
                 continue;
@@ -252,10 +275,14 @@ fn matrix() -> String {
     let mut rows =
         vec![format!("| | {} |", names.join(" | ")), format!("| --- {}|", "| --- ".repeat(names.len()))];
     for first in FEATURES {
-        let cell = |second: &Feature| match (first.kind, second.kind) {
-            (Kind::Missing, _) | (_, Kind::Missing) => "not built",
-            _ if is_refused(first, second) => "refused",
-            _ => "same",
+        let cell = |second: &Feature| {
+            if is_refused(first, second) {
+                "refused"
+            } else if is_exclusive(first, second) {
+                "one of both"
+            } else {
+                "same"
+            }
         };
         let cells: Vec<&str> = FEATURES.iter().map(cell).collect();
         rows.push(format!("| **{}** | {} |", first.name, cells.join(" | ")));

@@ -23,6 +23,11 @@ pub enum FinishReason {
 pub enum Event {
     /// Log-probabilities of the prompt from its second token on; once, before the first token.
     PromptLogprobs(Vec<PositionLogprobs>),
+    /// The whole prompt has passed; once, right before the first token.
+    PromptComputed {
+        /// Prompt tokens whose KV came from the prefix cache.
+        num_cached_tokens: u32,
+    },
     /// A new token.
     Token {
         /// The token.

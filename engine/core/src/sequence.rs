@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, FinishReason};
-use crate::kv::{BlockHash, SwappedTables};
+use crate::kv::{BlockContent, BlockHash, SwappedTables};
 use crate::plan::{KnownTokens, PositionLogprobs};
 use crate::sampling::SamplingParams;
+use crate::scheduler::NewSequence;
 
 /// Names a sequence for its whole life. Never used twice; smaller ids arrived earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -48,8 +49,13 @@ pub(crate) struct Sequence {
     pub(crate) num_computed_tokens: u32,
     /// Prompt tokens found in the prefix cache at the first admission; `None` before it.
     pub(crate) num_cached_tokens: Option<u32>,
+    /// Parent of its first block: the model's, with its own salt.
+    root_hash: BlockHash,
+    cache_salt: Option<Arc<str>>,
     /// Hashes of the leading full blocks of known tokens, as far as they have been needed.
     pub(crate) block_hashes: Vec<BlockHash>,
+    /// [`Scheduler::kv_epoch`](crate::scheduler::Scheduler) of the oldest of its KV.
+    pub(crate) kv_epoch: u64,
     /// Leading blocks of the table whose content is findable.
     pub(crate) num_published_blocks: u32,
     /// Tokens that a step in flight computes; 0 when there is none.
@@ -75,26 +81,26 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    pub(crate) fn new(
-        id: SequenceId,
-        prompt: Arc<[u32]>,
-        sampling: Arc<SamplingParams>,
-        max_tokens: u32,
-        priority: i32,
-    ) -> Self {
+    /// A sequence whose first block follows `root`.
+    pub(crate) fn new(new: NewSequence, max_tokens: u32, root: BlockHash) -> Self {
+        let NewSequence { id, prompt, sampling, priority, forks, holds, cache_salt } = new;
         Self {
             id,
-            forks: None,
+            forks,
             prompt_logprobs: sampling.prompt_logprobs.map(|_| Vec::new()),
             sampling,
             prompt,
             generated: Vec::new(),
             num_computed_tokens: 0,
-            num_cached_tokens: None,
+            // A fork looks nothing up: what it takes over was just computed.
+            num_cached_tokens: forks.map(|_| 0),
+            root_hash: cache_salt.as_ref().map_or(root, |salt| root.salted(salt)),
+            cache_salt,
             block_hashes: Vec::new(),
+            kv_epoch: 0,
             num_published_blocks: 0,
             num_in_flight_tokens: 0,
-            holds: false,
+            holds,
             held: false,
             cancelled: false,
             swapped: None,
@@ -195,17 +201,25 @@ impl Sequence {
     }
 
     /// Extends `block_hashes` to at least `num_blocks`, all of which must be full of known tokens.
-    pub(crate) fn hash_blocks(&mut self, num_blocks: u32, block_size: u32, root: BlockHash) {
+    pub(crate) fn hash_blocks(&mut self, num_blocks: u32, block_size: u32) {
         if self.block_hashes.is_empty() {
             self.block_hashes
                 .reserve_exact((self.num_reserved_tokens() / block_size as usize).max(num_blocks as usize));
         }
         for index in self.block_hashes.len() as u32..num_blocks {
-            let parent = self.block_hashes.last().copied().unwrap_or(root);
+            let parent = self.block_hashes.last().copied().unwrap_or(self.root_hash);
             let tokens = (index * block_size..(index + 1) * block_size).map(|position| self.token(position));
             let hash = parent.child(tokens);
             self.block_hashes.push(hash);
         }
+    }
+
+    /// What its `index`-th block is, whose hash is known.
+    pub(crate) fn block_content(&self, index: u32, block_size: u32) -> BlockContent {
+        let mut token_ids = Vec::with_capacity(block_size as usize);
+        self.copy_tokens(index * block_size, block_size, &mut token_ids);
+        let parent = index.checked_sub(1).map(|before| self.block_hashes[before as usize]);
+        BlockContent { parent, token_ids, cache_salt: self.cache_salt.clone() }
     }
 
     /// How many leading blocks may come from the prefix cache: full ones, leaving a token to compute; none while

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regatta_core::event::Event;
-use regatta_core::kv::{KvGroup, KvGroups};
+use regatta_core::kv::{KvEvent, KvGroup, KvGroups};
 use regatta_core::plan::{BlockId, StepOutput, StepPlan};
 use regatta_core::runner::{ModelRunner, RunnerLimits};
 use regatta_core::sampling::SamplingParams;
@@ -50,7 +50,10 @@ impl World {
             max_in_flight: 1,
         };
         Self {
-            scheduler: Scheduler::new(SchedulerConfig::default(), limits),
+            scheduler: Scheduler::new(
+                SchedulerConfig { kv_events: true, ..SchedulerConfig::default() },
+                limits,
+            ),
             runner: FakeRunner::new(limits, REPLY),
             groups: kv_groups,
             plan: StepPlan::default(),
@@ -61,10 +64,21 @@ impl World {
     }
 
     fn add(&mut self, prompt: impl IntoIterator<Item = u32>, max_tokens: u32) -> SequenceId {
+        self.add_salted(prompt, max_tokens, None)
+    }
+
+    fn add_salted(
+        &mut self,
+        prompt: impl IntoIterator<Item = u32>,
+        max_tokens: u32,
+        cache_salt: Option<&str>,
+    ) -> SequenceId {
         let id = SequenceId(self.num_sequences);
         self.num_sequences += 1;
         let sampling = Arc::new(SamplingParams { max_tokens, ..SamplingParams::default() });
-        self.scheduler.add(NewSequence::new(id, prompt.into_iter().collect(), sampling)).unwrap();
+        let new = NewSequence::new(id, prompt.into_iter().collect(), sampling);
+        let cache_salt = cache_salt.map(Arc::from);
+        self.scheduler.add(NewSequence { cache_salt, ..new }).unwrap();
         id
     }
 
@@ -83,9 +97,10 @@ impl World {
         for Update { id, event } in updates {
             let answer = self.answers.entry(id).or_default();
             match event {
+                Event::PromptComputed { num_cached_tokens } => answer.num_cached_tokens = num_cached_tokens,
                 Event::Token { token_id, .. } => answer.token_ids.push(token_id),
                 Event::Finished { reason, num_cached_tokens, .. } => {
-                    answer.num_cached_tokens = num_cached_tokens;
+                    assert_eq!(answer.num_cached_tokens, num_cached_tokens);
                     answer.reason = format!("{reason:?}");
                 }
                 other => panic!("{other:?}"),
@@ -193,4 +208,78 @@ fn a_window_makes_room_for_sequences_longer_than_the_pool() {
     let full = World::new(5, 6, &[KvGroup::Full, window(9)]);
     let error = full.scheduler.limits().check(1500, 100).unwrap_err().to_string();
     assert!(error.contains("need 405 KV blocks"), "{error}");
+}
+
+#[test]
+fn only_sequences_of_the_same_salt_share_blocks() {
+    let mut world = World::new(64, 64, &[KvGroup::Full]);
+    let cached = [None, Some("one"), Some("other"), Some("one"), None].map(|salt| {
+        let id = world.add_salted(0..20, 1, salt);
+        while world.step() {}
+        world.answers[&id].num_cached_tokens
+    });
+    assert_eq!(cached, [0, 0, 0, 16, 16]);
+}
+
+#[test]
+fn nothing_computed_before_a_reset_is_found_after_it() {
+    let mut world = World::new(64, 8, &[KvGroup::Full, window(7)]);
+    world.run(0..20, 1);
+    // One runs on over the reset: neither what it has computed nor what it computes from that may be found.
+    let long = world.add(100..140, 9);
+    world.step();
+    world.scheduler.reset_prefix_cache();
+    assert_eq!(world.scheduler.stats().blocks.cached, 0);
+    while world.step() {}
+    assert_eq!(world.answers[&long].token_ids.len(), 9);
+    assert_eq!(world.run(100..140, 1).num_cached_tokens, 0);
+    assert_eq!(world.run(0..20, 1).num_cached_tokens, 0);
+    assert_eq!(world.run(0..20, 1).num_cached_tokens, 16);
+}
+
+#[test]
+fn events_say_what_is_stored_after_what_and_what_had_to_go() {
+    let mut world = World::new(6, 64, &[KvGroup::Full]);
+    let mut events = Vec::new();
+    let id = world.add_salted(0..9, 1, Some("tenant"));
+    while world.step() {}
+    assert_eq!(world.answers[&id].token_ids.len(), 1);
+    world.scheduler.take_kv_events(&mut events);
+    let [KvEvent::Stored { group: 0, parent: None, hashes, token_ids, cache_salt }] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!((hashes.len(), cache_salt.as_deref()), (2, Some("tenant")));
+    assert_eq!(token_ids, &(0..8).collect::<Vec<u32>>());
+    let (first, second) = (hashes[0], hashes[1]);
+
+    // Another prompt needs five of the six blocks: the tail goes.
+    world.run(100..117, 1);
+    world.scheduler.take_kv_events(&mut events);
+    assert_eq!(events[0], KvEvent::Removed { group: 0, hash: second });
+    assert!(!events.contains(&KvEvent::Removed { group: 0, hash: first }));
+
+    // The same again, and its second block follows the first, which is still there.
+    world.add_salted(0..9, 1, Some("tenant"));
+    while world.step() {}
+    world.scheduler.take_kv_events(&mut events);
+    let stored = |event: &KvEvent| {
+        matches!(event, KvEvent::Stored { parent, hashes, .. }
+        if *parent == Some(first) && *hashes == [second])
+    };
+    assert!(events.iter().any(stored), "{events:?}");
+    world.scheduler.reset_prefix_cache();
+    world.scheduler.take_kv_events(&mut events);
+    assert_eq!(events, [KvEvent::Cleared]);
+}
+
+#[test]
+fn of_what_is_cached_the_least_recently_used_goes_first_and_tails_before_beginnings() {
+    let mut world = World::new(8, 64, &[KvGroup::Full]);
+    world.run(0..13, 1);
+    world.run(100..113, 1);
+    // Used again, the older prompt is the younger one. Three blocks must go: all of the other.
+    world.run(0..13, 1);
+    world.run(200..217, 1);
+    let hits = [0..13, 100..113].map(|prompt| world.run(prompt, 1).num_cached_tokens);
+    assert_eq!(hits, [12, 0]);
 }

@@ -14,6 +14,12 @@ impl BlockHash {
         Self(Sha256::new().chain_update(b"regatta kv block\0").chain_update(identity).finalize().into())
     }
 
+    /// Where the chains of sequences with this salt begin: they share nothing with those of another.
+    pub fn salted(&self, cache_salt: &str) -> Self {
+        let prefix = Sha256::new_with_prefix(self.0).chain_update(b"cache salt\0");
+        Self(prefix.chain_update(cache_salt).finalize().into())
+    }
+
     /// The block of `token_ids` that follows this one.
     pub fn child(&self, token_ids: impl IntoIterator<Item = u32>) -> Self {
         let mut hasher = Sha256::new_with_prefix(self.0);

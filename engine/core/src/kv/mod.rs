@@ -3,6 +3,7 @@
 //! Blocks live only in the tables here: nobody else holds one, so none can be lost or given back twice. What a
 //! [`StepPlan`](crate::plan::StepPlan) carries are names.
 
+mod event;
 mod fork;
 mod group;
 mod hash;
@@ -10,6 +11,8 @@ mod host;
 mod pool;
 mod prefix;
 
+pub(crate) use event::BlockContent;
+pub use event::KvEvent;
 pub use group::{KvGroup, KvGroups, KvGroupsError};
 pub use hash::BlockHash;
 pub use host::HostUsage;
@@ -21,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::ensure;
 use crate::plan::{BlockId, Row};
 use crate::runner::RunnerLimits;
+use crate::scheduler::SchedulerConfig;
 use pool::BlockPool;
 
 /// Blocks by state: `free + cached + in_use == total`.
@@ -78,7 +82,12 @@ impl Table {
 
 impl KvCache {
     /// A cache for a runner, of whose sequences each has at most `max_step_tokens` tokens in flight.
-    pub(crate) fn new(runner: &RunnerLimits, num_rows: u32, max_step_tokens: u32, order: FreeOrder) -> Self {
+    pub(crate) fn new(
+        runner: &RunnerLimits,
+        num_rows: u32,
+        max_step_tokens: u32,
+        config: &SchedulerConfig,
+    ) -> Self {
         let groups = runner.kv_groups;
         let num_tables = num_rows as usize * groups.as_slice().len();
         Self {
@@ -86,7 +95,7 @@ impl KvCache {
             groups,
             has_windows: groups.as_slice().iter().any(|group| *group != KvGroup::Full),
             max_step_tokens,
-            pool: BlockPool::new(runner.num_blocks, order),
+            pool: BlockPool::new(runner.num_blocks, config.free_order, config.kv_events),
             tables: (0..num_tables).map(|_| Table::default()).collect(),
         }
     }
@@ -141,14 +150,37 @@ impl KvCache {
         self.tables[places].iter_mut().for_each(|table| table.blocks.reserve(num_blocks));
     }
 
-    /// Makes the content of the `index`-th block of each group of `row`, now complete, findable by its hash.
-    pub(crate) fn publish(&mut self, row: Row, index: u32, hash: BlockHash) {
+    /// Makes the content of some blocks of `row`, now complete, findable by their hashes. `describe` says what the
+    /// block at an index is.
+    pub(crate) fn publish(
+        &mut self,
+        row: Row,
+        blocks: std::ops::Range<u32>,
+        hashes: &[BlockHash],
+        describe: impl Fn(u32) -> BlockContent,
+    ) {
         for (group, place) in self.places(row).enumerate() {
             let table = &self.tables[place];
-            if index >= table.num_dropped {
-                self.pool.publish(table.blocks[index as usize], hash, group as u8);
+            for index in blocks.start.max(table.num_dropped)..blocks.end {
+                let (block, hash) = (table.blocks[index as usize], hashes[index as usize]);
+                self.pool.publish(block, hash, group as u8, || describe(index));
             }
         }
+    }
+
+    /// Makes all content unfindable.
+    pub(crate) fn forget_all(&mut self) {
+        self.pool.forget_all();
+    }
+
+    /// See [`Scheduler::take_kv_events`](crate::scheduler::Scheduler::take_kv_events).
+    pub(crate) fn take_events(&mut self, taken: &mut Vec<KvEvent>) {
+        self.pool.take_events(taken);
+    }
+
+    /// What can be found, with its group, in no order.
+    pub(crate) fn findable(&self) -> impl Iterator<Item = (BlockHash, u8)> {
+        self.pool.findable()
     }
 
     /// Extends the tables of `row` until they hold `num_tokens` tokens. The caller has checked that blocks are

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{BlockHash, BlockUsage, FreeOrder};
+use super::event::push_stored;
+use super::{BlockContent, BlockHash, BlockUsage, FreeOrder, KvEvent};
 use crate::ensure;
 use crate::plan::BlockId;
 
@@ -29,10 +30,12 @@ pub(super) struct BlockPool {
     by_content: HashMap<Content, BlockId>,
     num_releases: u64,
     shuffle: Option<u64>,
+    /// What changed in `by_content`, where somebody wants to know.
+    events: Option<Vec<KvEvent>>,
 }
 
 impl BlockPool {
-    pub(super) fn new(num_blocks: u32, order: FreeOrder) -> Self {
+    pub(super) fn new(num_blocks: u32, order: FreeOrder, tells_events: bool) -> Self {
         let mut pool = Self {
             blocks: vec![BlockState::default(); num_blocks as usize],
             free: Vec::with_capacity(num_blocks as usize),
@@ -43,6 +46,7 @@ impl BlockPool {
                 FreeOrder::Ascending => None,
                 FreeOrder::Shuffled(seed) => Some(seed),
             },
+            events: tells_events.then(Vec::new),
         };
         // Taken from the end, so the lowest goes in last.
         for block in (0..num_blocks).rev() {
@@ -64,6 +68,8 @@ impl BlockPool {
                 let (_, block) = self.cached.pop_first()?;
                 if let Some(content) = self.state(block).content.take() {
                     self.by_content.remove(&content);
+                    let (hash, group) = content;
+                    self.events.iter_mut().for_each(|events| events.push(KvEvent::Removed { group, hash }));
                 }
                 block
             }
@@ -114,12 +120,42 @@ impl BlockPool {
         }
     }
 
-    /// Makes the content of a held block findable, unless another block already offers the same.
-    pub(super) fn publish(&mut self, block: BlockId, hash: BlockHash, group: u8) {
+    /// Makes the content of a held block findable, unless another block already offers the same. `describe` says what
+    /// it is, where somebody wants to know.
+    pub(super) fn publish(
+        &mut self,
+        block: BlockId,
+        hash: BlockHash,
+        group: u8,
+        describe: impl FnOnce() -> BlockContent,
+    ) {
         if let std::collections::hash_map::Entry::Vacant(entry) = self.by_content.entry((hash, group)) {
             entry.insert(block);
             self.state(block).content = Some((hash, group));
+            if let Some(events) = &mut self.events {
+                push_stored(events, group, hash, describe());
+            }
         }
+    }
+
+    /// Makes all content unfindable: cached blocks are free.
+    pub(super) fn forget_all(&mut self) {
+        self.by_content.clear();
+        self.blocks.iter_mut().for_each(|state| state.content = None);
+        while let Some((_, block)) = self.cached.pop_last() {
+            self.put_free(block);
+        }
+        self.events.iter_mut().for_each(|events| events.push(KvEvent::Cleared));
+    }
+
+    /// The changes since the last call, in order, into an empty list whose memory is used for the next ones.
+    pub(super) fn take_events(&mut self, taken: &mut Vec<KvEvent>) {
+        self.events.iter_mut().for_each(|events| std::mem::swap(events, taken));
+    }
+
+    /// What can be found, in no order.
+    pub(super) fn findable(&self) -> impl Iterator<Item = (BlockHash, u8)> {
+        self.by_content.keys().copied()
     }
 
     pub(super) fn usage(&self) -> BlockUsage {

@@ -93,6 +93,8 @@ pub enum ScheduleRecord {
     Cancel(SequenceId),
     /// The scheduler was told what preempting costs.
     Costs(PreemptionCosts),
+    /// The prefix cache was emptied.
+    Reset,
     /// The scheduler was asked for a step and had one.
     Plan(RecordedPlan),
     /// The scheduler was asked for a step and had none.

@@ -20,6 +20,8 @@ pub enum Observation {
     Cancelled(SequenceId),
     /// The scheduler was told what preempting costs.
     Costs(PreemptionCosts),
+    /// The prefix cache was emptied.
+    Reset,
     /// A step was planned; see [`Observation::planned`].
     Planned {
         /// What it does.
@@ -95,7 +97,7 @@ impl Recorder {
         match observation {
             Observation::Added(new) => {
                 self.holding.extend(new.holds.then_some(new.id));
-                let prompt = self.pseudonyms.prompt(new.id, None, &new.prompt);
+                let prompt = self.pseudonyms.prompt(new.id, new.cache_salt.as_deref(), &new.prompt);
                 ScheduleRecord::Add(RecordedSequence::new(&new, prompt))
             }
             Observation::Resumed(id, token_id) => {
@@ -112,6 +114,7 @@ impl Recorder {
                 self.in_flight.push_back(plan.sequences.iter().map(|share| id(&share.0)).collect());
                 ScheduleRecord::Plan(plan)
             }
+            Observation::Reset => ScheduleRecord::Reset,
             Observation::Nothing => ScheduleRecord::Nothing,
             Observation::Settled { tokens, ended } => ScheduleRecord::Settle(self.settled(tokens, &ended)),
             Observation::Failed => {

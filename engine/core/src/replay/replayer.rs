@@ -9,7 +9,7 @@ use super::{Header, HeaderError, RecordedPlan, RecordedSequence, STOP_TOKEN, Sch
 use crate::kv::BlockUsage;
 use crate::plan::{PositionLogprobs, Row, SequenceOutput, SequencePlan, StepOutput, StepPlan, TokenLogprob};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Decision, NewSequence, Scheduler, SchedulerStats, Update};
+use crate::scheduler::{Decision, NewSequence, Scheduler, SchedulerConfig, SchedulerStats, Update};
 use crate::sequence::SequenceId;
 
 /// A record that does not lead to what it says.
@@ -78,7 +78,11 @@ impl Replayer {
     pub fn new(header: &Header) -> Result<Self, HeaderError> {
         header.check()?;
         Ok(Self {
-            scheduler: Scheduler::new(header.config.clone(), header.limits),
+            // Nobody asks here.
+            scheduler: Scheduler::new(
+                SchedulerConfig { kv_events: false, ..header.config.clone() },
+                header.limits,
+            ),
             max_in_flight: header.limits.max_in_flight as usize,
             in_flight: VecDeque::new(),
             last_id: None,
@@ -98,6 +102,7 @@ impl Replayer {
             ScheduleRecord::Resume(id, token_id) => self.scheduler.resume(id, token_id),
             ScheduleRecord::Cancel(id) => self.scheduler.cancel(id, &mut self.updates),
             ScheduleRecord::Costs(costs) => self.scheduler.set_preemption_costs(costs),
+            ScheduleRecord::Reset => self.scheduler.reset_prefix_cache(),
             ScheduleRecord::Plan(recorded) => step = Some(self.plan(&recorded)?),
             ScheduleRecord::Nothing => self.plan_nothing()?,
             ScheduleRecord::Settle(tokens) => self.settle(tokens)?,

@@ -43,14 +43,14 @@ impl Scheduler {
     }
 
     fn hash_first(&mut self) {
-        let (block_size, root) = (self.limits.block_size, self.root_hash);
+        let block_size = self.limits.block_size;
         if !self.config.enable_prefix_caching {
             return;
         }
         let inherited = self.inherited_hashes();
         if let Some(first) = self.waiting.first_mut() {
             first.block_hashes.extend(inherited);
-            first.hash_blocks(first.num_cacheable_blocks(block_size), block_size, root);
+            first.hash_blocks(first.num_cacheable_blocks(block_size), block_size);
         }
     }
 
@@ -161,6 +161,11 @@ impl Scheduler {
                 self.kv.swap_in(row, &tables, &mut self.host, &mut draft.plan.swapped_in);
             }
         }
+        sequence.kv_epoch = match start {
+            Start::Prefix(_) => self.kv_epoch,
+            Start::Fork(fork) => self.sequence(fork.parent).kv_epoch,
+            Start::Swapped => sequence.kv_epoch,
+        };
         sequence.num_published_blocks = match start {
             // They are others than those that were findable.
             Start::Swapped => 0,

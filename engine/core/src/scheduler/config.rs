@@ -75,6 +75,9 @@ pub struct SchedulerConfig {
     pub enable_prefix_caching: bool,
     /// Names the model in block hashes: whatever changes the KV of equal tokens must change it.
     pub model_identity: String,
+    /// Whether changes of the prefix cache are kept for [`Scheduler::take_kv_events`](super::Scheduler::take_kv_events).
+    #[serde(default)]
+    pub kv_events: bool,
     /// Order in which free blocks are handed out.
     pub free_order: FreeOrder,
 }
@@ -92,6 +95,7 @@ impl Default for SchedulerConfig {
             preemption_mode: PreemptionMode::ByCost,
             enable_prefix_caching: true,
             model_identity: String::new(),
+            kv_events: false,
             free_order: FreeOrder::Ascending,
         }
     }

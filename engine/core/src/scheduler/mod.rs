@@ -36,7 +36,7 @@ pub use config::{
 pub use decision::{Decision, Preemption, WaitReason};
 
 use crate::event::{Event, FinishReason};
-use crate::kv::{BlockHash, BlockUsage, HostPool, HostUsage, KvCache};
+use crate::kv::{BlockHash, BlockUsage, HostPool, HostUsage, KvCache, KvEvent};
 use crate::plan::{BlockSwap, Row};
 use crate::runner::RunnerLimits;
 use crate::sampling::SamplingParams;
@@ -60,12 +60,14 @@ pub struct NewSequence {
     /// Whether it pauses after each token until [`Scheduler::resume`]. It ends by [`Scheduler::cancel`] alone, and is to
     /// be resumed with fewer than `max_tokens` tokens.
     pub holds: bool,
+    /// Sequences share cached blocks only with those of the same salt; a fork has that of its parent.
+    pub cache_salt: Option<Arc<str>>,
 }
 
 impl NewSequence {
     /// A sequence that continues `prompt`; everything else is as if nobody had asked for it.
     pub fn new(id: SequenceId, prompt: Arc<[u32]>, sampling: Arc<SamplingParams>) -> Self {
-        Self { id, prompt, sampling, priority: 0, forks: None, holds: false }
+        Self { id, prompt, sampling, priority: 0, forks: None, holds: false, cache_salt: None }
     }
 }
 
@@ -117,6 +119,8 @@ pub struct Scheduler {
     config: SchedulerConfig,
     limits: SequenceLimits,
     kv: KvCache,
+    /// Counts how often all cached content was forgotten: what was computed before is not made findable again.
+    kv_epoch: u64,
     /// Parent of the first block of every sequence.
     root_hash: BlockHash,
     /// Sequences by row.
@@ -155,8 +159,9 @@ impl Scheduler {
         let budget = config.max_num_batched_tokens.min(runner.max_num_batched_tokens).max(1);
         Self {
             limits,
+            kv_epoch: 0,
             root_hash: BlockHash::root(&config.model_identity),
-            kv: KvCache::new(&runner, num_rows, limits.max_step_tokens, config.free_order),
+            kv: KvCache::new(&runner, num_rows, limits.max_step_tokens, &config),
             rows: (0..num_rows).map(|_| None).collect(),
             free_rows: (0..num_rows).rev().map(Row).collect(),
             running: Vec::with_capacity(num_rows as usize),
@@ -192,12 +197,8 @@ impl Scheduler {
             SchedulingPolicy::Fcfs => 0,
             SchedulingPolicy::Priority { .. } => new.priority,
         };
-        let mut sequence = Sequence::new(new.id, new.prompt, new.sampling, max_tokens, priority);
-        sequence.holds = new.holds;
-        if new.forks.is_some() {
-            // It looks nothing up: what it takes over was just computed.
-            (sequence.forks, sequence.num_cached_tokens) = (new.forks, Some(0));
-        }
+        let new = NewSequence { priority, ..new };
+        let sequence = Sequence::new(new, max_tokens, self.root_hash);
         self.waiting.push(sequence, self.counters.steps);
         Ok(())
     }
@@ -238,6 +239,25 @@ impl Scheduler {
         for id in ids {
             self.cancel(id, updates);
         }
+    }
+
+    /// Makes all cached content unfindable. What sequences that run have computed so far, and what they go on to
+    /// compute from it, is not to be found either.
+    pub fn reset_prefix_cache(&mut self) {
+        self.kv.forget_all();
+        self.kv_epoch += 1;
+    }
+
+    /// What has changed in the prefix cache since the last call, in order, put in the place of what is in `events`.
+    /// Nothing without [`SchedulerConfig::kv_events`].
+    pub fn take_kv_events(&mut self, events: &mut Vec<KvEvent>) {
+        events.clear();
+        self.kv.take_events(events);
+    }
+
+    /// What the prefix cache holds: blocks by hash and group of layers, in no order.
+    pub fn cached_content(&self) -> impl Iterator<Item = (BlockHash, u8)> {
+        self.kv.findable()
     }
 
     /// Whether any sequence has not ended.

@@ -133,6 +133,7 @@ impl Scheduler {
         }
         let sequence = self.sequence(row);
         let (id, block) = (sequence.id, sequence.next_prompt_block());
+        let block = block.filter(|_| sequence.kv_epoch == self.kv_epoch);
         self.next_blocks.extend(block.map(|hash| (hash, id)));
         draft.promised += self.num_promised(row);
     }

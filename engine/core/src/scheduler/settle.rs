@@ -66,6 +66,10 @@ impl Scheduler {
         }
         // The prompt of a fork that holds is what its parent was told and generated.
         let first = sequence.generated.is_empty() && !(sequence.holds && sequence.forks.is_some());
+        if first {
+            let num_cached_tokens = sequence.num_cached_tokens.unwrap_or(0);
+            updates.push(Update { id, event: Event::PromptComputed { num_cached_tokens } });
+        }
         let num_prompt_tokens = u64::from(sequence.num_prompt_tokens());
         let mut logprobs = result.logprobs.drain(..);
         let mut finish = None;
@@ -99,11 +103,11 @@ impl Scheduler {
         let block_size = self.limits.block_size;
         let sequence = self.rows[row.0 as usize].as_mut().expect("only occupied rows are settled");
         let num_full = sequence.num_computed_tokens / block_size;
-        if num_full > sequence.num_published_blocks {
-            sequence.hash_blocks(num_full, block_size, self.root_hash);
-            for index in sequence.num_published_blocks..num_full {
-                self.kv.publish(row, index, sequence.block_hashes[index as usize]);
-            }
+        if num_full > sequence.num_published_blocks && sequence.kv_epoch == self.kv_epoch {
+            sequence.hash_blocks(num_full, block_size);
+            let blocks = sequence.num_published_blocks..num_full;
+            let describe = |index| sequence.block_content(index, block_size);
+            self.kv.publish(row, blocks, &sequence.block_hashes, describe);
             sequence.num_published_blocks = num_full;
         }
     }

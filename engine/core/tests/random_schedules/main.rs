@@ -4,6 +4,7 @@
 //! `REGATTA_SOAK_CASES` sets the number of cases; proptest prints the seed of a failing one, and the test how many
 //! operations were checked.
 
+mod mirror;
 mod operations;
 mod order;
 mod world;

@@ -17,7 +17,7 @@ pub(crate) struct Scenario {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    /// A sequence whose prompt is `shared` tokens that many have in common, then `own` ones.
+    /// A sequence whose prompt is `shared` tokens that many have in common, then `own` ones; of one seed, with a salt.
     Arrive { shared: u32, own: u32, own_seed: u32, priority: i32, holds: bool, sampling: SamplingParams },
     /// Another choice of a sequence that has arrived, ended or not, for the same prompt; of one that holds, another
     /// continuation of what it has so far.
@@ -34,6 +34,8 @@ pub(crate) enum Operation {
     Costs(PreemptionCosts),
     /// Settles the oldest step in flight as one that could not be run.
     FailStep,
+    /// Empties the prefix cache.
+    Reset,
 }
 
 fn sampling() -> impl Strategy<Value = SamplingParams> {
@@ -75,6 +77,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => (0u64..4, 0u64..40).prop_map(|(recompute_ns_per_token, swap_ns_per_block)| {
             Operation::Costs(PreemptionCosts { recompute_ns_per_token, swap_ns_per_block })
         }),
+        1 => Just(Operation::Reset),
     ]
 }
 
@@ -139,6 +142,7 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
                 preemption_mode,
                 enable_prefix_caching,
                 free_order,
+                kv_events: true,
                 ..SchedulerConfig::default()
             }
         },

@@ -12,6 +12,7 @@ use regatta_core::scheduler::{NewSequence, Scheduler, SchedulingPolicy, Update};
 use regatta_core::sequence::SequenceId;
 use regatta_core::testing::{FakeRunner, Reply};
 
+use crate::mirror::Mirror;
 use crate::order::Order;
 use crate::{Operation, Scenario};
 
@@ -22,6 +23,8 @@ struct Heard {
     token_ids: Vec<u32>,
     logprobs: Vec<PositionLogprobs>,
     prompt_logprobs: Option<Vec<PositionLogprobs>>,
+    num_cached_tokens: Option<u32>,
+    cache_salt: Option<Arc<str>>,
     cancelled: bool,
     ended: bool,
     holds: bool,
@@ -45,6 +48,7 @@ pub(crate) struct World {
     sequences: BTreeMap<SequenceId, Heard>,
     updates: Vec<Update>,
     order: Order,
+    mirror: Mirror,
     num_steps: u64,
     /// The first sequence is part of every step that may have it, so there can be no more steps than tokens, times
     /// the steps in flight at once; and with priorities, again for each arrival that may undo the work of another.
@@ -71,6 +75,7 @@ impl World {
             limits,
             max_model_len: config.max_model_len,
             order: Order::new(config.policy, config.max_num_partial_prefills),
+            mirror: Mirror::default(),
             has_priorities: config.policy != SchedulingPolicy::Fcfs,
             in_flight: VecDeque::new(),
             sequences: BTreeMap::new(),
@@ -85,7 +90,8 @@ impl World {
             Operation::Arrive { shared, own, own_seed, priority, holds, sampling } => {
                 let own = (0..*own).map(|i| 1000 * (own_seed + 1) + i);
                 let prompt: Vec<u32> = (0..*shared).chain(own).collect();
-                self.arrive(prompt, *priority, sampling.clone(), None, *holds);
+                let cache_salt = (*own_seed == 3).then(|| "tenant".into());
+                self.arrive(prompt, *priority, cache_salt, sampling.clone(), None, *holds);
             }
             Operation::Fork { of, choice, max_tokens } if !self.sequences.is_empty() => {
                 let parent = SequenceId(of.index(self.sequences.len()) as u64);
@@ -96,8 +102,9 @@ impl World {
                     true => prompt.iter().chain(resumed).copied().chain([*choice]).collect(),
                     false => Arc::clone(prompt),
                 };
+                let cache_salt = self.sequences[&parent].cache_salt.clone();
                 let (priority, holds) = (self.order.priority(parent).unwrap_or(0), *holds);
-                self.arrive(prompt, priority, sampling, Some(parent), holds);
+                self.arrive(prompt, priority, cache_salt, sampling, Some(parent), holds);
             }
             Operation::Fork { .. } => {}
             Operation::Resume { which, token_id } => {
@@ -120,6 +127,11 @@ impl World {
                 self.record(Observation::Costs(*costs));
             }
             Operation::FailStep => self.fail_step(),
+            Operation::Reset => {
+                self.scheduler.reset_prefix_cache();
+                assert_eq!(self.scheduler.stats().blocks.cached, 0);
+                self.record(Observation::Reset);
+            }
         }
         self.check();
     }
@@ -163,6 +175,7 @@ impl World {
         &mut self,
         prompt: impl Into<Arc<[u32]>>,
         priority: i32,
+        cache_salt: Option<Arc<str>>,
         sampling: SamplingParams,
         forks: Option<SequenceId>,
         holds: bool,
@@ -176,6 +189,7 @@ impl World {
             priority,
             forks,
             holds,
+            cache_salt: cache_salt.clone(),
             ..NewSequence::new(id, Arc::clone(&prompt), Arc::clone(&sampling))
         };
         let added = Observation::Added(new.clone());
@@ -199,6 +213,8 @@ impl World {
             token_ids: Vec::new(),
             logprobs: Vec::new(),
             prompt_logprobs: None,
+            num_cached_tokens: None,
+            cache_salt,
             cancelled: false,
             ended: false,
             holds,
@@ -302,6 +318,7 @@ impl World {
         );
         let usage = self.scheduler.stats().blocks;
         assert_eq!(usage.free + usage.cached + usage.in_use, usage.total, "{usage:?}");
+        self.mirror.follow(&mut self.scheduler, self.limits.block_size);
     }
 
     fn hear(&mut self, id: SequenceId, event: Event) {
@@ -313,6 +330,10 @@ impl World {
             self.order.end(id);
         }
         match event {
+            Event::PromptComputed { num_cached_tokens } => {
+                assert!(heard.token_ids.is_empty(), "the prompt has passed after a token");
+                assert!(heard.num_cached_tokens.replace(num_cached_tokens).is_none(), "it passes twice");
+            }
             Event::Token { token_id, logprobs } => {
                 heard.token_ids.push(token_id);
                 heard.logprobs.extend(logprobs);
@@ -331,6 +352,7 @@ impl World {
                 let num_kept = if heard.holds { heard.resumed.len() } else { heard.token_ids.len() };
                 assert_eq!(num_generated_tokens as usize, num_kept);
                 assert!(num_cached_tokens < num_prompt_tokens, "a token must be computed");
+                assert!(heard.num_cached_tokens.is_none_or(|told| told == num_cached_tokens));
                 self.compare(id, reason);
             }
             Event::Failed { .. } => {}

@@ -5,6 +5,7 @@ pub mod engine;
 pub mod fetch;
 pub mod http;
 pub mod inspect;
+pub mod kv_events;
 pub mod log;
 mod metrics;
 pub mod model;

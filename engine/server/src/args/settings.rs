@@ -4,6 +4,8 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use regatta_core::sampling::LogprobsMode;
 
+use crate::kv_events::KvEventsConfig;
+
 use super::{scheduling::SchedulerSettings, typed::ServeFlags, units::Count};
 
 /// More than any machine has.
@@ -34,6 +36,12 @@ pub struct ServeSettings {
     pub kv_cache: KvCacheSize,
     /// Bytes of host memory for the KV of preempted sequences.
     pub swap_bytes: u64,
+    /// Where KV events are published, if anywhere.
+    pub kv_events: Option<KvEventsConfig>,
+    /// Whether the usage says how many prompt tokens came from the prefix cache.
+    pub prompt_tokens_details: bool,
+    /// Whether endpoints for tests and development are served.
+    pub dev_endpoints: bool,
     /// Root of the seeds of requests that bring none.
     pub seed: u64,
     /// Most log-probabilities per token.
@@ -134,6 +142,12 @@ impl TryFrom<ServeFlags> for ServeSettings {
                 (None, Some(Count(bytes))) => KvCacheSize::Bytes(bytes),
                 (None, None) => KvCacheSize::Share(share(flags.gpu_memory_utilization)?),
             },
+            kv_events: match flags.kv_events_config {
+                Some(text) => KvEventsConfig::parse(&text)?,
+                None => None,
+            },
+            prompt_tokens_details: flags.enable_prompt_tokens_details,
+            dev_endpoints: flags.enable_dev_endpoints,
             seed: flags.seed,
             logprobs_mode: flags.logprobs_mode.into(),
             max_logprobs: within("--max-logprobs", flags.max_logprobs.into(), 0, 20)?,

@@ -2,7 +2,10 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{FalseyValueParser, NonEmptyStringValueParser},
+};
 use regatta_core::sampling::LogprobsMode;
 
 use super::{scheduling::SchedulerFlags, simulation::SimulateFlags, units::Count};
@@ -109,6 +112,16 @@ pub(super) struct ServeFlags {
     /// Number of KV blocks, instead of a computed one
     #[arg(long, value_name = "N")]
     pub(super) num_gpu_blocks_override: Option<u32>,
+
+    /// Publish what the prefix cache holds on ZeroMQ: vLLM's JSON, such as {"enable_kv_cache_events": true}
+    #[arg(long, value_name = "JSON")]
+    pub(super) kv_events_config: Option<String>,
+    /// Say in the usage how many prompt tokens came from the prefix cache
+    #[arg(long)]
+    pub(super) enable_prompt_tokens_details: bool,
+    /// Serve POST /reset_prefix_cache
+    #[arg(long, env = "VLLM_SERVER_DEV_MODE", value_parser = FalseyValueParser::new())]
+    pub(super) enable_dev_endpoints: bool,
 
     /// Seed from which the seeds of requests that bring none are derived
     #[arg(long, value_name = "N", default_value_t = 0)]

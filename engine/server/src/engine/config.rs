@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use regatta_core::scheduler::SchedulerConfig;
 
+use crate::kv_events::KvEventSender;
+
 /// Limits of the engine thread. Where the runner holds less, the runner's limits win.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -15,6 +17,8 @@ pub struct EngineConfig {
     pub max_queued_tokens: usize,
     /// File into which the schedule is recorded, if any.
     pub record_schedule: Option<PathBuf>,
+    /// Where changes of the prefix cache go, if anywhere.
+    pub kv_events: Option<KvEventSender>,
 }
 
 impl Default for EngineConfig {
@@ -24,6 +28,7 @@ impl Default for EngineConfig {
             max_queued_requests: 4096,
             max_queued_tokens: 16_777_216,
             record_schedule: None,
+            kv_events: None,
         }
     }
 }

@@ -68,6 +68,11 @@ impl EngineHandle {
         })
     }
 
+    /// Empties the prefix cache: no request that is submitted after this finds what was computed before it.
+    pub fn reset_prefix_cache(&self) {
+        self.inbox.reset_prefix_cache();
+    }
+
     /// The engine's figures at the end of its latest step.
     pub fn snapshot(&self) -> EngineSnapshot {
         self.inbox.snapshot()
@@ -122,6 +127,7 @@ impl<'a> Prepared<'a> {
         let sampling = SamplingParams { choice: self.sampling.choice + choice, ..self.sampling.clone() };
         let new = NewSequence {
             priority: self.request.priority,
+            cache_salt: self.request.cache_salt.clone(),
             ..NewSequence::new(id, Arc::clone(&self.request.prompt), sampling.into())
         };
         match &self.search {

@@ -48,6 +48,15 @@ pub(super) struct Arrivals {
     pub(super) submissions: Vec<Submission>,
     pub(super) cancelled: Vec<SequenceId>,
     pub(super) shutdown: Option<Instant>,
+    /// Whether the prefix cache is to be emptied before anything else.
+    pub(super) reset_prefix_cache: bool,
+}
+
+impl Arrivals {
+    /// Cancellations wake nobody: with nothing in the scheduler there is nothing to cancel.
+    fn is_worth_waking(&self) -> bool {
+        !self.submissions.is_empty() || self.shutdown.is_some() || self.reset_prefix_cache
+    }
 }
 
 /// Most sequences and prompt tokens that may wait.
@@ -165,6 +174,12 @@ impl Inbox {
         }
     }
 
+    /// Has the prefix cache emptied before anything that is submitted later is looked up.
+    pub(super) fn reset_prefix_cache(&self) {
+        self.lock().arrivals.reset_prefix_cache = true;
+        self.wake.notify_one();
+    }
+
     /// Stops admission; what runs may go on until `deadline`.
     pub(super) fn shut_down(&self, deadline: Instant) {
         let mut shared = self.lock();
@@ -178,8 +193,7 @@ impl Inbox {
     /// Moves what has arrived into `arrivals` (empty, memory reused). With `idle`, sleeps until something has.
     pub(super) fn receive(&self, arrivals: &mut Arrivals, idle: bool) {
         let mut shared = self.lock();
-        while idle && shared.arrivals.submissions.is_empty() && shared.arrivals.shutdown.is_none() {
-            // Cancellations wake nobody: with nothing in the scheduler there is nothing to cancel.
+        while idle && !shared.arrivals.is_worth_waking() {
             shared = self.wake.wait(shared).unwrap_or_else(PoisonError::into_inner);
         }
         shared.arriving_tokens = 0;
@@ -187,6 +201,7 @@ impl Inbox {
         std::mem::swap(&mut shared.arrivals.submissions, &mut arrivals.submissions);
         std::mem::swap(&mut shared.arrivals.cancelled, &mut arrivals.cancelled);
         arrivals.shutdown = shared.arrivals.shutdown;
+        arrivals.reset_prefix_cache = std::mem::take(&mut shared.arrivals.reset_prefix_cache);
         for submission in &arrivals.submissions {
             shared.backlog.sequences += 1;
             shared.backlog.tokens += submission.sequence.prompt.len();

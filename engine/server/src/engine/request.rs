@@ -22,6 +22,8 @@ pub struct GenerateRequest {
     /// Search for the `n` likeliest continuations instead of sampling. Of `sampling` then only `max_tokens`, the stop
     /// tokens and `logprobs` count, and everything comes at the end.
     pub beams: Option<BeamOptions>,
+    /// Requests share the prefix cache only with those of the same salt.
+    pub cache_salt: Option<Arc<str>>,
 }
 
 /// How hypotheses of a beam search are scored, and when it stops; as in [`BeamParams`](regatta_core::beam::BeamParams).

@@ -128,7 +128,7 @@ impl Searches {
                         self.next_round(owner, scheduler, updates, recording);
                     }
                 }
-                Event::PromptLogprobs(_) => {}
+                Event::PromptLogprobs(_) | Event::PromptComputed { .. } => {}
                 end @ (Event::Finished { .. } | Event::Failed { .. }) => {
                     self.end(owner, &end, scheduler, updates, recording);
                 }

@@ -24,8 +24,8 @@ impl ChoiceStream {
     /// A stream and its sending end. The capacity covers all that a sequence can ever send, so that the engine
     /// thread never waits for a slow reader.
     pub(super) fn new(id: SequenceId, max_tokens: u32, inbox: Arc<Inbox>) -> (mpsc::Sender<Event>, Self) {
-        // Beside tokens: the prompt's log-probabilities and the terminal event.
-        let (sender, receiver) = mpsc::channel(max_tokens as usize + 2);
+        // Beside tokens: the prompt's log-probabilities, its end, and the terminal event.
+        let (sender, receiver) = mpsc::channel(max_tokens as usize + 3);
         (sender, Self { id, receiver, inbox, ended: false })
     }
 

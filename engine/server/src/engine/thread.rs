@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use regatta_core::event::Event;
 use regatta_core::plan::StepOutput;
 use regatta_core::replay::Observation;
-use regatta_core::runner::ModelRunner;
-use regatta_core::scheduler::{Scheduler, SchedulingPolicy, Update};
+use regatta_core::runner::{ModelRunner, RunnerLimits};
+use regatta_core::scheduler::{Scheduler, SchedulerConfig, SchedulingPolicy, Update};
 use regatta_core::sequence::SequenceId;
 use tokio::sync::mpsc;
 
@@ -21,6 +21,7 @@ use super::handle::EngineHandle;
 use super::inbox::{Arrivals, Backlog, Inbox, QueueLimits, Role, Submission};
 use super::search::Searches;
 use super::snapshot::{EngineSnapshot, EngineState, KvSnapshot};
+use crate::kv_events::KvEventSender;
 use crate::record::Recording;
 
 /// The engine thread's own state.
@@ -35,6 +36,8 @@ pub struct Engine {
     updates: Vec<Update>,
     recording: Recording,
     costs: CostMeter,
+    runner_limits: RunnerLimits,
+    kv_events: Option<KvEventSender>,
 }
 
 impl Engine {
@@ -46,7 +49,9 @@ impl Engine {
         let recording =
             Recording::start(config.record_schedule.as_deref(), &config.scheduler, runner.limits())?;
         let has_priorities = config.scheduler.policy != SchedulingPolicy::Fcfs;
-        let scheduler = Scheduler::new(config.scheduler, runner.limits());
+        let runner_limits = runner.limits();
+        let scheduler_config = SchedulerConfig { kv_events: config.kv_events.is_some(), ..config.scheduler };
+        let scheduler = Scheduler::new(scheduler_config, runner_limits);
         let limits = scheduler.limits();
         let queue =
             QueueLimits { max_requests: config.max_queued_requests, max_tokens: config.max_queued_tokens };
@@ -62,6 +67,8 @@ impl Engine {
             updates: Vec::new(),
             recording,
             costs: CostMeter::default(),
+            runner_limits,
+            kv_events: config.kv_events,
         };
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             // A panic here is a defect of the bookkeeping itself: the guard in `close` still ends every stream.
@@ -102,6 +109,7 @@ impl Engine {
                 self.settle();
             }
             self.search();
+            self.tell_kv_events();
             // The figures first: whoever has an answer finds them up to date.
             self.publish();
             self.deliver();
@@ -122,6 +130,10 @@ impl Engine {
     }
 
     fn admit_and_cancel(&mut self) {
+        if std::mem::take(&mut self.arrivals.reset_prefix_cache) {
+            self.scheduler.reset_prefix_cache();
+            self.recording.see(|| Observation::Reset);
+        }
         let mut submissions = std::mem::take(&mut self.arrivals.submissions);
         submissions.drain(..).for_each(|submission| self.admit(submission));
         self.arrivals.submissions = submissions;
@@ -174,6 +186,16 @@ impl Engine {
             }
         }
         self.flights.return_plan(plan);
+    }
+
+    fn tell_kv_events(&mut self) {
+        if let Some(sender) = &mut self.kv_events {
+            let mut events = Vec::new();
+            self.scheduler.take_kv_events(&mut events);
+            if !events.is_empty() {
+                sender.send(&self.runner_limits, events);
+            }
+        }
     }
 
     fn deliver(&mut self) {

@@ -1,4 +1,4 @@
-//! API keys: `/v1` asks for one, the rest is open (vLLM's rule).
+//! API keys: `/v1` and what changes the engine ask for one, the rest is open.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use axum::{
 use http::{Method, header};
 use sha2::{Digest, Sha256};
 
-use super::{ApiError, body::refuse};
+use super::{ApiError, RESET_PREFIX_CACHE, body::refuse};
 use crate::args::settings::ApiKeys;
 
 /// Digests of the accepted keys. Comparing digests of fixed length makes the time independent of how much of a key
@@ -38,9 +38,11 @@ fn differing_bits(a: &[u8; 32], b: &[u8; 32]) -> u8 {
     std::hint::black_box(a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)))
 }
 
-/// Lets a request under `/v1` pass if no key is asked for, or if it brings one.
+/// Lets a request under `/v1`, or one that changes the engine, pass if no key is asked for, or if it brings one.
 pub(super) async fn check(State(keys): State<KeyCheck>, request: Request, next: Next) -> Response {
-    let guarded = request.uri().path().starts_with("/v1") && request.method() != Method::OPTIONS;
+    let path = request.uri().path();
+    let guarded =
+        (path.starts_with("/v1") || path == RESET_PREFIX_CACHE) && request.method() != Method::OPTIONS;
     if !keys.0.is_empty() && guarded && !bearer(&request).is_some_and(|key| keys.accepts(key)) {
         return refuse(request, ApiError::unauthorized()).await.into_response();
     }

@@ -2,6 +2,7 @@
 
 mod auth;
 mod body;
+mod dev;
 mod error;
 mod health;
 mod internal;
@@ -30,9 +31,16 @@ pub use state::ServerState;
 
 use crate::{args::settings::ApiKeys, openai};
 
+/// Empties the prefix cache.
+const RESET_PREFIX_CACHE: &str = "/reset_prefix_cache";
+
 /// The API's router.
 pub fn router(server: &Arc<ServerState>, keys: &ApiKeys) -> Router {
-    Router::new()
+    let dev_endpoints = match server.dev_endpoints {
+        true => Router::new().route(RESET_PREFIX_CACHE, post(dev::reset_prefix_cache)),
+        false => Router::new(),
+    };
+    dev_endpoints
         .route("/v1/models", get(openai::models))
         .route("/v1/models/{*name}", get(openai::model))
         .route("/v1/completions", post(openai::completions))

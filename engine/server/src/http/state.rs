@@ -32,6 +32,8 @@ pub struct ServerState {
     pub(crate) served_names: Vec<String>,
     pub(crate) max_logprobs: u32,
     pub(crate) logprobs_mode: LogprobsMode,
+    pub(crate) prompt_tokens_details: bool,
+    pub(crate) dev_endpoints: bool,
     pub(crate) created: u64,
     /// Every metric.
     pub metrics: Metrics,
@@ -71,6 +73,8 @@ impl ServerState {
             served_names: settings.served_names.clone(),
             max_logprobs: settings.max_logprobs,
             logprobs_mode: settings.logprobs_mode,
+            prompt_tokens_details: settings.prompt_tokens_details,
+            dev_endpoints: settings.dev_endpoints,
             created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             metrics: Metrics::new(&settings.served_names[0]),
             bodies: BodyBudget::default(),
@@ -141,17 +145,24 @@ impl ServerState {
         }
     }
 
+    /// The model, whose engine runs.
+    ///
+    /// # Errors
+    /// 503 while it loads, 500 once the engine has ended.
+    pub(crate) fn engine(&self) -> Result<&Arc<ServedModel>, ApiError> {
+        match self.model.get() {
+            None => Err(ApiError::unavailable("the model is still loading; try again later")),
+            Some(model) if model.is_dead() => Err(dead()),
+            Some(model) => Ok(model),
+        }
+    }
+
     /// Takes a request in, or says why not.
     pub(crate) fn admit(&self) -> Result<(InFlight, Arc<ServedModel>), ApiError> {
         if self.is_terminating() {
             return Err(ApiError::draining());
         }
-        let Some(model) = self.model.get() else {
-            return Err(ApiError::unavailable("the model is still loading; try again later"));
-        };
-        if model.is_dead() {
-            return Err(dead());
-        }
+        let model = self.engine()?;
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             return Err(self.full());
         };

@@ -94,7 +94,7 @@ async fn collect<A: Answer>(
 ) -> Result<Json<serde_json::Value>, ApiError> {
     while let Some(piece) = pieces.next().await {
         let piece = piece?;
-        usage.generated(piece.tokens.len());
+        usage.add(&piece);
         answer.add(piece);
     }
     let Whole { choices, prompt_logprobs } = answer.whole();
@@ -117,7 +117,7 @@ fn events<A: Answer>(
         };
         let frames = match item {
             Some(Ok(piece)) => {
-                usage.generated(piece.tokens.len());
+                usage.add(&piece);
                 let usage = streaming.continuous_usage.then_some(usage);
                 answer.parts(piece).iter().map(|part| Ok(frame(std::slice::from_ref(part), usage))).collect()
             }

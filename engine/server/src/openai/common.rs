@@ -1,5 +1,7 @@
 //! Checks that both endpoints make against the server's own settings.
 
+use std::sync::Arc;
+
 use super::{fields::Fields, usage::Streaming};
 use crate::http::{ApiError, ServerState};
 
@@ -10,6 +12,23 @@ use crate::http::{ApiError, ServerState};
 pub(super) fn take_model_name(fields: &mut Fields<'_>, server: &ServerState) -> Result<String, ApiError> {
     let name = fields.take::<String>("model")?.unwrap_or_else(|| server.served_names[0].clone());
     if server.served_names.contains(&name) { Ok(name) } else { Err(ApiError::unknown_model(&name)) }
+}
+
+/// Longest `cache_salt`, in bytes.
+const MAX_SALT: usize = 1024;
+
+/// Takes `cache_salt` out of a request.
+///
+/// # Errors
+/// 400 for an empty or very long one.
+pub(super) fn take_cache_salt(fields: &mut Fields<'_>) -> Result<Option<Arc<str>>, ApiError> {
+    let name = "cache_salt";
+    let salt = fields.take::<String>(name)?;
+    if salt.as_ref().is_some_and(|salt| salt.is_empty() || salt.len() > MAX_SALT) {
+        let message = format!("`cache_salt` must be a non-empty string of at most {MAX_SALT} bytes.");
+        return Err(ApiError::invalid(name, message));
+    }
+    Ok(salt.map(Arc::from))
 }
 
 /// Takes `prompt_logprobs` out of a request: alternatives per prompt token.

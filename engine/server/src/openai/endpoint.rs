@@ -57,7 +57,8 @@ pub(super) async fn answer<E: Endpoint>(
     };
     let request = server.off_thread(prepare).await?;
     let wanted = request.wanted(&model);
-    let usage = Usage::of_prompts(wanted.prompts.iter().map(|prompt| prompt.token_ids.len()).sum());
+    let num_prompt_tokens = wanted.prompts.iter().map(|prompt| prompt.token_ids.len()).sum();
+    let usage = Usage::of_prompts(num_prompt_tokens, server.prompt_tokens_details);
     let (n, num_samples) = (wanted.sampling.n, wanted.num_samples);
     let choices = submit(&server, &model, &asker, &mut in_flight, wanted)?;
     let head = Head::new(format!("{}-{}", E::ID_PREFIX, asker.id.0), request.object(), request.model());

@@ -21,6 +21,8 @@ pub(super) struct Piece {
     pub(super) index: u32,
     /// The prompt's log-probabilities from its second token on; with the first piece only, if asked for.
     pub(super) prompt_logprobs: Option<Vec<PositionLogprobs>>,
+    /// Prompt tokens that came from the prefix cache; with the first piece only.
+    pub(super) num_cached_tokens: u32,
     /// Text to add.
     pub(super) text: String,
     /// Tokens that came since the last piece. Their text may follow later.
@@ -137,6 +139,9 @@ impl Choice {
         while !self.ended {
             match self.events.recv().await? {
                 Event::PromptLogprobs(logprobs) => self.pending.prompt_logprobs = Some(logprobs),
+                Event::PromptComputed { num_cached_tokens } => {
+                    self.pending.num_cached_tokens = num_cached_tokens;
+                }
                 Event::Token { token_id, logprobs } => self.token(token_id, logprobs),
                 Event::Finished { reason, .. } => self.finished(reason),
                 Event::Failed { reason } => {

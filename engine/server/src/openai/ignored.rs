@@ -29,7 +29,7 @@ fn neutral(name: &str) -> Option<Vec<Value>> {
         "chat_template_kwargs" => vec![json!({})],
         "modalities" => vec![json!(["text"])],
         "suffix" => vec![json!("")],
-        "cache_salt" | "tools" | "functions" | "structured_outputs" => vec![],
+        "tools" | "functions" | "structured_outputs" => vec![],
         _ => return None,
     })
 }

@@ -29,6 +29,7 @@ pub(super) struct Wanted<'a> {
     pub(super) max_tokens: &'a [u32],
     pub(super) logprobs: Option<u32>,
     pub(super) prompt_logprobs: Option<u32>,
+    pub(super) cache_salt: Option<&'a Arc<str>>,
     pub(super) style: Style,
 }
 
@@ -59,6 +60,7 @@ pub(super) fn submit(
         n: wanted.num_samples,
         beams: wanted.sampling.beams,
         priority: wanted.sampling.priority,
+        cache_salt: wanted.cache_salt.cloned(),
         sampling: SamplingParams {
             logprobs: wanted.logprobs,
             logprobs_mode: server.logprobs_mode,

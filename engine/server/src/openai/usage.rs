@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::fields::Fields;
+use super::{fields::Fields, generation::Piece};
 use crate::http::ApiError;
 
 /// Tokens of a request, over all its prompts and choices; each prompt counts once.
@@ -12,16 +12,30 @@ pub(super) struct Usage {
     prompt_tokens: usize,
     completion_tokens: usize,
     total_tokens: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_tokens_details: Option<PromptTokensDetails>,
+}
+
+/// Where prompt tokens came from.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct PromptTokensDetails {
+    /// From the prefix cache.
+    cached_tokens: usize,
 }
 
 impl Usage {
-    pub(super) fn of_prompts(prompt_tokens: usize) -> Self {
-        Self { prompt_tokens, completion_tokens: 0, total_tokens: prompt_tokens }
+    /// Nothing generated yet; `with_details` says whether clients are told how much came from the prefix cache.
+    pub(super) fn of_prompts(prompt_tokens: usize, with_details: bool) -> Self {
+        let prompt_tokens_details = with_details.then(PromptTokensDetails::default);
+        Self { prompt_tokens, completion_tokens: 0, total_tokens: prompt_tokens, prompt_tokens_details }
     }
 
-    pub(super) fn generated(&mut self, tokens: usize) {
-        self.completion_tokens += tokens;
-        self.total_tokens += tokens;
+    pub(super) fn add(&mut self, piece: &Piece) {
+        self.completion_tokens += piece.tokens.len();
+        self.total_tokens += piece.tokens.len();
+        if let Some(details) = &mut self.prompt_tokens_details {
+            details.cached_tokens += piece.num_cached_tokens as usize;
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use regatta_core::runner::ModelRunner;
+use regatta_core::{runner::ModelRunner, scheduler::SchedulerConfig};
 use regatta_runner::backend::cpu::CpuError;
+use regatta_runner::facts::ModelFacts;
 use regatta_runner::formats::FormatError;
 use regatta_runner::load::{KvMemory, LoadError, LoadOptions, LoadedModel};
 
@@ -12,6 +13,7 @@ use crate::{
     args::{MaxModelLen, ServeSettings, settings::KvCacheSize},
     engine::{Engine, EngineConfig, EngineThread},
     fetch::{FetchError, verify_sha256},
+    kv_events::KvEventSender,
     model::ServedModel,
     openai::{DefaultsError, GenerationDefaults},
     text::{self, TextError},
@@ -75,7 +77,10 @@ pub(super) struct Started {
 }
 
 /// Verifies, loads and starts. Takes as long as reading the model does.
-pub(super) fn load(settings: &ServeSettings) -> Result<Started, StartError> {
+pub(super) fn load(
+    settings: &ServeSettings,
+    kv_events: Option<KvEventSender>,
+) -> Result<Started, StartError> {
     if let Some(wanted) = &settings.model_sha256 {
         if settings.model.is_dir() {
             return Err(StartError::Folder(settings.model.clone()));
@@ -86,9 +91,11 @@ pub(super) fn load(settings: &ServeSettings) -> Result<Started, StartError> {
     let loaded = load_weights(settings)?;
     let text = text::load(&loaded.tokenizer)?;
     let LoadedModel { facts, runner, max_model_len, backend, isa, .. } = loaded;
-    let capacity = Capacity { limits: runner.limits(), max_model_len };
+    let capacity = Capacity { limits: runner.limits(), max_model_len, kv_cache: settings.kv_cache };
     let summary = format!("serving {} on {backend}; {capacity}", settings.served_names.join(", "));
-    let (engine, thread) = start(settings, runner, max_model_len).map_err(StartError::Thread)?;
+    let (engine, thread) =
+        start(settings, runner, max_model_len, model_identity(settings, &facts), kv_events)
+            .map_err(StartError::Thread)?;
     let model = ServedModel {
         engine,
         text,
@@ -121,15 +128,23 @@ fn start(
     settings: &ServeSettings,
     runner: Box<dyn ModelRunner>,
     max_model_len: u32,
+    model_identity: String,
+    kv_events: Option<KvEventSender>,
 ) -> std::io::Result<(crate::engine::EngineHandle, EngineThread)> {
-    let scheduler = settings.scheduler.config(max_model_len);
+    let scheduler = SchedulerConfig { model_identity, ..settings.scheduler.config(max_model_len) };
     let config = EngineConfig {
         scheduler,
         max_queued_requests: settings.max_num_choices(),
         max_queued_tokens: settings.max_num_queued_tokens as usize,
         record_schedule: settings.record_schedule.clone(),
+        kv_events,
     };
     Engine::spawn(runner, config)
+}
+
+/// What names the model in hashes of blocks, the same on every pod: the published digest, or that of its headers.
+fn model_identity(settings: &ServeSettings, facts: &ModelFacts) -> String {
+    settings.model_sha256.clone().unwrap_or_else(|| facts.digest.clone())
 }
 
 fn options(settings: &ServeSettings) -> LoadOptions {

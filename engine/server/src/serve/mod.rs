@@ -19,6 +19,7 @@ use self::{drain::drain, signals::Signals};
 use crate::{
     args::ServeSettings,
     http::{self, ListenError, ServerState},
+    kv_events::{self, KvEventSender, KvEventsError},
 };
 
 /// How often the engine thread is looked after.
@@ -36,6 +37,9 @@ pub enum ServeError {
     /// A port or address cannot be used.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// KV events cannot be published.
+    #[error(transparent)]
+    KvEvents(#[from] KvEventsError),
     /// The model cannot be served.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -64,7 +68,11 @@ impl ServeError {
         match self {
             Self::Accelerator(_) => true,
             Self::Start(error) => error.is_permanent(),
-            Self::Listen(_) | Self::EngineEnded | Self::System { .. } | Self::Forced { .. } => false,
+            Self::Listen(_)
+            | Self::KvEvents(_)
+            | Self::EngineEnded
+            | Self::System { .. }
+            | Self::Forced { .. } => false,
         }
     }
 }
@@ -79,7 +87,7 @@ pub async fn serve(settings: ServeSettings) -> Result<(), ServeError> {
     accelerator::check(std::env::var("REGATTA_ACCELERATOR").ok().as_deref())?;
     let server = Arc::new(ServerState::new(&settings));
     let background = Background::start(&settings, &server).await?;
-    let result = load_and_run(settings, &server, &mut signals, background.address).await;
+    let result = load_and_run(settings, &server, &mut signals, &background).await;
     if !matches!(result, Err(ServeError::Forced { .. })) {
         background.stop().await;
     }
@@ -90,10 +98,11 @@ async fn load_and_run(
     settings: ServeSettings,
     server: &Arc<ServerState>,
     signals: &mut Signals,
-    address: SocketAddr,
+    background: &Background,
 ) -> Result<(), ServeError> {
     let shutdown_timeout = settings.shutdown_timeout;
-    let loading = tokio::task::spawn_blocking(move || load::load(&settings));
+    let kv_events = background.kv_events.clone();
+    let loading = tokio::task::spawn_blocking(move || load::load(&settings, kv_events));
     let started = tokio::select! {
         loaded = loading => loaded.map_err(|panic| StartError::Panicked(panic.to_string()))??,
         signal = signals.next() => {
@@ -101,7 +110,7 @@ async fn load_and_run(
             return Ok(());
         }
     };
-    tracing::info!(address = %address, "{}", started.summary);
+    tracing::info!(address = %background.address, "{}", started.summary);
     server.serve_model(started.model);
     tokio::select! {
         () = engine_ended(server) => Err(ServeError::EngineEnded),
@@ -123,6 +132,7 @@ struct Background {
     tasks: TaskTracker,
     stop: CancellationToken,
     address: SocketAddr,
+    kv_events: Option<KvEventSender>,
 }
 
 impl Background {
@@ -139,8 +149,12 @@ impl Background {
         if let Some(folder) = settings.pod_info.clone() {
             tasks.spawn(watch_pod(folder, Arc::clone(server), stop.clone()));
         }
+        let kv_events = match &settings.kv_events {
+            Some(config) => Some(kv_events::start(config, &tasks, &stop).await?),
+            None => None,
+        };
         tasks.close();
-        Ok(Self { tasks, stop, address })
+        Ok(Self { tasks, stop, address, kv_events })
     }
 
     async fn stop(self) {

@@ -82,6 +82,7 @@ async fn one(
         n: 1,
         priority: 0,
         beams: None,
+        cache_salt: None,
         sampling: SamplingParams {
             max_tokens: arrival.num_generated_tokens,
             temperature: 0.0,

@@ -56,6 +56,7 @@ fn request(prompt: impl IntoIterator<Item = u32>, n: u32, max_tokens: u32) -> Ge
         priority: 0,
         sampling: SamplingParams { max_tokens, ..SamplingParams::default() },
         beams: None,
+        cache_salt: None,
     }
 }
 

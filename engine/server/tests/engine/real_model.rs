@@ -48,7 +48,15 @@ fn requests() -> Vec<GenerateRequest> {
             ..SamplingParams::default()
         };
         let prompt = (0..common).map(|k| k * 5 % 256).chain(own).collect();
-        GenerateRequest { request_id: i.to_string(), prompt, n: 1, priority: 0, sampling, beams: None }
+        GenerateRequest {
+            request_id: i.to_string(),
+            prompt,
+            n: 1,
+            priority: 0,
+            sampling,
+            beams: None,
+            cache_salt: None,
+        }
     };
     (0..32).map(request).collect()
 }
@@ -98,6 +106,7 @@ async fn read(mut stream: ChoiceStream) -> Answer {
                 answer.logprobs.extend(logprobs);
             }
             Event::PromptLogprobs(logprobs) => answer.prompt_logprobs = Some(logprobs),
+            Event::PromptComputed { .. } => {}
             Event::Finished { .. } => {}
             Event::Failed { reason } => panic!("{reason}"),
         }
@@ -146,6 +155,7 @@ async fn the_choices_of_one_request_are_bit_identical_to_separate_requests_with_
         priority: 0,
         sampling: SamplingParams { choice, ..sampling.clone() },
         beams: None,
+        cache_salt: None,
     };
     let mut together = Vec::new();
     for stream in handle.submit(request(4, 0)).unwrap() {
@@ -182,6 +192,7 @@ async fn forty_four_sequences_at_once_are_bit_identical_to_each_alone() {
             ..SamplingParams::default()
         },
         beams: None,
+        cache_salt: None,
     };
     let streams: Vec<_> = (0..44).map(|i| handle.submit(request(i)).unwrap().remove(0)).collect();
     let mut together = Vec::new();

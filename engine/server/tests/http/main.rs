@@ -6,6 +6,7 @@ mod exposition;
 mod harness;
 mod known_faults;
 mod lifecycle;
+mod prefix_cache;
 mod refusals;
 mod surface;
 mod vocabulary;

@@ -1,5 +1,7 @@
 //! What a chat's client asked for. After [`ChatRequest::prepare`] only a valid request exists.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{answer::ChatAnswer, messages};
@@ -24,6 +26,7 @@ pub(super) struct ChatRequest {
     /// Alternatives per prompt token, if wanted.
     pub(super) prompt_logprobs: Option<u32>,
     streaming: Streaming,
+    cache_salt: Option<Arc<str>>,
     pub(super) return_tokens_as_token_ids: bool,
     pub(super) return_token_ids: bool,
 }
@@ -37,6 +40,7 @@ impl Endpoint for ChatRequest {
         let name = common::take_model_name(&mut fields, server)?;
         let sampling = Sampling::take(&mut fields, &model.defaults, model.vocabulary())?;
         let streaming = Streaming::take(&mut fields)?;
+        let cache_salt = common::take_cache_salt(&mut fields)?;
         let logprobs = logprobs(&mut fields, server)?;
         let prompt_logprobs = common::take_prompt_logprobs(&mut fields, server, streaming)?;
         // The newer name wins, as in vLLM.
@@ -62,6 +66,7 @@ impl Endpoint for ChatRequest {
             logprobs,
             prompt_logprobs,
             streaming,
+            cache_salt,
             return_tokens_as_token_ids,
             return_token_ids,
         })
@@ -74,6 +79,7 @@ impl Endpoint for ChatRequest {
             num_samples: self.sampling.n,
             max_tokens: std::slice::from_ref(&self.max_tokens),
             logprobs: self.logprobs,
+            cache_salt: self.cache_salt.as_ref(),
             prompt_logprobs: self.prompt_logprobs,
             style: Style::new(&model.text.tokenizer, &self.sampling)
                 .token_by_token(self.logprobs.is_some() || self.return_token_ids),

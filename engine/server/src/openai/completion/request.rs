@@ -1,5 +1,7 @@
 //! What a completion's client asked for. After [`CompletionRequest::prepare`] only a valid request exists.
 
+use std::sync::Arc;
+
 use super::answer::CompletionAnswer;
 use crate::{
     http::{ApiError, ServerState},
@@ -38,6 +40,7 @@ pub(super) struct CompletionRequest {
     pub(super) prompt_logprobs: Option<u32>,
     pub(super) echo: bool,
     streaming: Streaming,
+    cache_salt: Option<Arc<str>>,
     pub(super) return_tokens_as_token_ids: bool,
     pub(super) return_token_ids: bool,
 }
@@ -51,6 +54,7 @@ impl Endpoint for CompletionRequest {
         let name = common::take_model_name(&mut fields, server)?;
         let sampling = Sampling::take(&mut fields, &model.defaults, model.vocabulary())?;
         let streaming = Streaming::take(&mut fields)?;
+        let cache_salt = common::take_cache_salt(&mut fields)?;
         let best_of = take_best_of(&mut fields, &sampling, streaming)?;
         let prompt_logprobs = common::take_prompt_logprobs(&mut fields, server, streaming)?;
         let logprobs = fields.take::<i64>("logprobs")?;
@@ -103,6 +107,7 @@ impl Endpoint for CompletionRequest {
             prompt_logprobs,
             echo,
             streaming,
+            cache_salt,
             return_tokens_as_token_ids,
             return_token_ids,
         })
@@ -115,6 +120,7 @@ impl Endpoint for CompletionRequest {
             num_samples: self.best_of,
             max_tokens: &self.max_tokens,
             logprobs: self.logprobs.or((self.best_of > self.sampling.n).then_some(0)),
+            cache_salt: self.cache_salt.as_ref(),
             prompt_logprobs: self.logprobs.filter(|_| self.echo).max(self.prompt_logprobs),
             style: Style::new(&model.text.tokenizer, &self.sampling)
                 .token_by_token(self.logprobs.is_some() || self.return_token_ids)

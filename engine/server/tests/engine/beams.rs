@@ -149,10 +149,11 @@ async fn a_search_over_a_real_model_finds_what_single_steps_do() {
         };
         let one = GenerateRequest { beams: None, n: 1, prompt: known.into(), sampling, ..request.clone() };
         let events = read(handle.submit(one).unwrap().remove(0)).await;
-        match events.into_iter().next() {
-            Some(Event::Token { logprobs, .. }) => logprobs.unwrap().top,
-            other => panic!("{other:?}"),
-        }
+        let first = events.into_iter().find_map(|event| match event {
+            Event::Token { logprobs, .. } => logprobs,
+            _ => None,
+        });
+        first.expect("a token with its log-probabilities").top
     };
     let expected: Vec<Vec<u32>> = plain(&request, next).await.into_iter().map(|(tokens, _)| tokens).collect();
     assert_eq!(found, expected);

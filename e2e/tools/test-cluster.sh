@@ -9,12 +9,13 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 "$cluster" packages --install
-nextest=(cargo nextest run --offline --locked)
+# The whole workspace each time: a part of it would be built anew, with other features of its dependencies.
+nextest=(cargo nextest run --offline --locked --workspace)
 
 echo "==> tests on an API server"
-"$cluster" run --size controllers -- "${nextest[@]}" --workspace -E 'binary(/^cluster/) and not package(regatta-e2e)'
+"$cluster" run --size controllers -- "${nextest[@]}" -E 'binary(/^cluster/) and not package(regatta-e2e)'
 echo "==> the whole path on a node"
-"$cluster" run --size node -- e2e/tools/with-chart.sh "${nextest[@]}" -p regatta-e2e --test path
+"$cluster" run --size node -- e2e/tools/with-chart.sh "${nextest[@]}" -E 'package(regatta-e2e) and binary(path)'
 echo "==> the harness"
-"$cluster" run --size node --nodes 2 -- "${nextest[@]}" -p regatta-e2e -E 'binary(/^cluster/)'
-"${nextest[@]}" -p regatta-e2e -E 'binary(/^harness/)'
+"$cluster" run --size node --nodes 2 -- "${nextest[@]}" -E 'package(regatta-e2e) and binary(/^cluster/)'
+"${nextest[@]}" -E 'package(regatta-e2e) and binary(/^harness/)'

@@ -4,6 +4,10 @@ use super::{Scheduler, Update};
 use crate::event::{Event, FinishReason};
 use crate::plan::{Row, SequenceOutput, SequencePlan, StepOutput, StepPlan};
 
+/// Why a sequence ends for which nothing was chosen.
+const NO_TOKEN: &str =
+    "no token is left to choose: allowed_token_ids, bad_words and min_tokens exclude them all; allow more";
+
 impl Scheduler {
     /// Takes in the result of the oldest step in flight; `updates` gets what happened, in the plan's order.
     /// Log-probabilities are moved out of `output`.
@@ -62,7 +66,7 @@ impl Scheduler {
             return;
         }
         if result.token_ids.is_empty() {
-            return self.fail_sequence(row, "the runner chose no token".to_owned(), updates);
+            return self.fail_sequence(row, NO_TOKEN.to_owned(), updates);
         }
         // The prompt of a fork that holds is what its parent was told and generated.
         let first = sequence.generated.is_empty() && !(sequence.holds && sequence.forks.is_some());

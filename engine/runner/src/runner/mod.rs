@@ -108,8 +108,7 @@ impl<B: Backend> LocalRunner<B> {
             if let Some(token) = prompt_token {
                 let num_top = row.sampling.prompt_logprobs.unwrap_or(0);
                 output.prompt_logprobs.push(logprobs(logits, token, num_top));
-            } else {
-                let sampled = sampler.sample(logits, row.place(position));
+            } else if let Some(sampled) = sampler.sample(logits, row.place(position)) {
                 row.history.iter_mut().for_each(|history| history.push(sampled.token_id));
                 output.token_ids.push(sampled.token_id);
                 output.logprobs.extend(sampled.logprobs);

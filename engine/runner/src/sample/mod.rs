@@ -59,10 +59,13 @@ pub(crate) struct Sampled {
 }
 
 impl Sampler {
-    /// Chooses the token at `place`.
-    pub(crate) fn sample(&mut self, logits: &[f32], place: Place<'_>) -> Sampled {
+    /// Chooses the token at `place`; none where the masks leave none.
+    pub(crate) fn sample(&mut self, logits: &[f32], place: Place<'_>) -> Option<Sampled> {
         let params = place.params;
         let adjusted = adjusted(logits, place, &mut self.adjusted);
+        if adjusted.iter().all(|&logit| logit == f32::NEG_INFINITY) {
+            return None;
+        }
         let greedy = params.temperature <= 0.0;
         let token_id = if greedy { argmax(adjusted) } else { self.weights.draw(adjusted, place) };
         let logprobs = params.logprobs.map(|num_top| {
@@ -85,7 +88,7 @@ impl Sampler {
                 }
             }
         });
-        Sampled { token_id, logprobs }
+        Some(Sampled { token_id, logprobs })
     }
 }
 

@@ -12,6 +12,8 @@ use super::{
 const MAX_NUM_SEQS: u32 = 4096;
 const MAX_NUM_BATCHED_TOKENS: u64 = 1 << 20;
 const MAX_BLOCK_SIZE: u32 = 256;
+/// Where priorities decide and nothing else is said.
+const PRIORITY_AGEING_STEPS: u32 = 10_000;
 /// Longest sequence that can be asked for.
 const MAX_MODEL_LEN: u64 = 1 << 24;
 
@@ -41,9 +43,9 @@ pub(super) struct SchedulerFlags {
     /// Who goes first: who came first, or who has the lower `priority`
     #[arg(long, value_name = "POLICY", value_enum, default_value = "fcfs")]
     scheduling_policy: Policy,
-    /// Steps that a request waits at most, in all, before it goes before every priority
-    #[arg(long, value_name = "STEPS", default_value_t = 10_000)]
-    priority_ageing_steps: u32,
+    /// Steps that a request waits at most, in all, before it goes before every priority; absent: 10000
+    #[arg(long, value_name = "STEPS")]
+    priority_ageing_steps: Option<u32>,
     /// What becomes of the KV of a preempted request; absent: the cheaper of both, as measured
     #[arg(long, value_name = "MODE", value_enum)]
     preemption_mode: Option<Preempts>,
@@ -159,10 +161,7 @@ impl TryFrom<SchedulerFlags> for SchedulerSettings {
             )?,
             // The later of the two flags clears the earlier.
             reserve_full_isl: flags.scheduler_reserve_full_isl || !flags.no_scheduler_reserve_full_isl,
-            policy: match flags.scheduling_policy {
-                Policy::Fcfs => SchedulingPolicy::Fcfs,
-                Policy::Priority => SchedulingPolicy::Priority { ageing_steps: flags.priority_ageing_steps },
-            },
+            policy: policy(flags.scheduling_policy, flags.priority_ageing_steps)?,
             preemption_mode: match flags.preemption_mode {
                 None => PreemptionMode::ByCost,
                 Some(Preempts::Recompute) => PreemptionMode::Recompute,
@@ -172,5 +171,20 @@ impl TryFrom<SchedulerFlags> for SchedulerSettings {
             // The later of the two flags clears the earlier.
             enable_prefix_caching: flags.enable_prefix_caching || !flags.no_enable_prefix_caching,
         })
+    }
+}
+
+fn policy(policy: Policy, ageing_steps: Option<u32>) -> Result<SchedulingPolicy, String> {
+    match (policy, ageing_steps) {
+        (Policy::Fcfs, None) => Ok(SchedulingPolicy::Fcfs),
+        (Policy::Fcfs, Some(_)) => {
+            Err("--priority-ageing-steps: nobody has a priority; give --scheduling-policy priority as well"
+                .into())
+        }
+        (Policy::Priority, steps) => {
+            let steps = steps.unwrap_or(PRIORITY_AGEING_STEPS).into();
+            let ageing_steps = within("--priority-ageing-steps", steps, 1, u32::MAX.into())?;
+            Ok(SchedulingPolicy::Priority { ageing_steps })
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
-use regatta_core::sampling::LogprobsMode;
+use regatta_core::{sampling::LogprobsMode, scheduler::PreemptionMode};
 
 use crate::kv_events::KvEventsConfig;
 
@@ -112,12 +112,20 @@ impl TryFrom<ServeFlags> for ServeSettings {
 
     fn try_from(flags: ServeFlags) -> Result<Self, String> {
         let internal_address = internal_address(&flags)?;
+        let scheduler: SchedulerSettings = flags.scheduler.try_into()?;
+        let swap_bytes = swap_bytes(flags.swap_space)?;
+        if scheduler.preemption_mode == PreemptionMode::Swap && swap_bytes == 0 {
+            return Err(
+                "--preemption-mode swap: there is no host memory to swap to; give --swap-space as well"
+                    .into(),
+            );
+        }
         Ok(Self {
             served_names: served_names(flags.served_model_name, &flags.model)?,
             address: SocketAddr::new(flags.host, flags.port),
             internal_address,
             api_keys: api_keys(flags.api_key)?,
-            scheduler: flags.scheduler.try_into()?,
+            scheduler,
             max_num_queued_reqs: within(
                 "--max-num-queued-reqs",
                 flags.max_num_queued_reqs.into(),
@@ -130,7 +138,7 @@ impl TryFrom<ServeFlags> for ServeSettings {
                 1,
                 u32::MAX.into(),
             )?,
-            swap_bytes: swap_bytes(flags.swap_space)?,
+            swap_bytes,
             kv_cache: match (flags.num_gpu_blocks_override, flags.kv_cache_memory_bytes) {
                 (Some(0), _) => return Err("--num-gpu-blocks-override 0: must be at least 1".into()),
                 (Some(blocks), _) => KvCacheSize::Blocks(blocks),

@@ -122,6 +122,8 @@ fn scheduling_is_as_vllm_schedules_unless_told_otherwise() {
     assert_eq!(told.policy, SchedulingPolicy::Priority { ageing_steps: 7 });
     assert_eq!(told.preemption_mode, PreemptionMode::Swap);
     assert!(!told.reserve_full_isl && told.max_num_partial_prefills == 3);
+    assert!(serve(&["--priority-ageing-steps", "7"]).unwrap_err().contains("--scheduling-policy"));
+    assert!(serve(&["--preemption-mode", "swap"]).unwrap_err().contains("--swap-space"));
     for space in ["-1", "nan", "1e9"] {
         let text = serve(&[&format!("--swap-space={space}")]).unwrap_err();
         assert!(text.contains("--swap-space"), "{text}");

@@ -64,7 +64,27 @@ impl Sampling {
             max_tokens: fields.take("max_tokens")?,
         };
         sampling.check_greedy("n", n)?;
+        sampling.check_allowed(vocabulary.tokenizer)?;
         Ok(sampling)
+    }
+
+    /// Refuses a request whose first token could be none.
+    ///
+    /// # Errors
+    /// 400 with the field's name.
+    fn check_allowed(&self, tokenizer: &Tokenizer) -> Result<(), ApiError> {
+        let Some(allowed) = &self.params.allowed_token_ids else { return Ok(()) };
+        let ends = [self.eos_token_ids(tokenizer), self.stop_token_ids()];
+        let ends = if self.params.min_tokens > 0 { &ends[..] } else { &[] };
+        let is_left = |id: &u32| {
+            !ends.iter().any(|ids| ids.contains(id))
+                && !self.params.bad_words.iter().any(|word| word[..] == [*id])
+        };
+        if allowed.iter().any(is_left) {
+            return Ok(());
+        }
+        let reason = "allowed_token_ids: bad_words and min_tokens exclude all of them; allow others.";
+        Err(ApiError::invalid("allowed_token_ids", reason))
     }
 
     /// Refuses several samples of a sequence that is not sampled: they would all be the same.
@@ -273,6 +293,24 @@ mod tests {
             ..SamplingParams::default()
         };
         assert_eq!(params, expected);
+    }
+
+    #[test]
+    fn a_request_that_leaves_no_token_to_choose_is_refused() {
+        let tokenizer = testing::tokenizer();
+        let (eos, word) = (tokenizer.eos_token_ids()[0], tokenizer.encode("a", false).unwrap()[0]);
+        let some = [
+            format!(r#"{{"allowed_token_ids": [{eos}]}}"#),
+            format!(r#"{{"allowed_token_ids": [{eos}], "min_tokens": 1, "ignore_eos": true}}"#),
+            format!(r#"{{"allowed_token_ids": [{word}, {eos}], "bad_words": ["a"]}}"#),
+        ];
+        some.iter().for_each(|fields| assert!(take(fields).is_ok(), "{fields}"));
+        let none = [
+            format!(r#"{{"allowed_token_ids": [{eos}], "min_tokens": 1}}"#),
+            r#"{"allowed_token_ids": [7], "min_tokens": 1, "stop_token_ids": [7]}"#.to_owned(),
+            format!(r#"{{"allowed_token_ids": [{word}], "bad_words": ["a"]}}"#),
+        ];
+        none.iter().for_each(|fields| assert_eq!(take(fields).unwrap_err(), "allowed_token_ids", "{fields}"));
     }
 
     #[test]

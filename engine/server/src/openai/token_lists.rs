@@ -54,7 +54,10 @@ impl Vocabulary<'_> {
         }
         let read = |(key, bias): (String, f32)| match key.parse::<u32>() {
             Ok(id) => Ok((id, bias.clamp(-MAX_BIAS, MAX_BIAS))),
-            Err(_) => Err(ApiError::invalid(name, format!("{name}: a key is not a token id."))),
+            Err(_) => {
+                let key: String = key.chars().take(32).collect();
+                Err(ApiError::invalid(name, format!("{name}: the key {key:?} is not a token id.")))
+            }
         };
         // Two spellings of one id are one entry.
         let biases: BTreeMap<u32, f32> = biases.into_iter().map(read).collect::<Result<_, _>>()?;

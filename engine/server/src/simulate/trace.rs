@@ -10,6 +10,8 @@ use regatta_core::simulate::Arrival;
 
 const MAX_LINE_BYTES: u64 = 1024;
 const MAX_REQUESTS: usize = 10_000_000;
+/// Latest time of arrival, in seconds: three centuries, of which a double still tells microseconds.
+const MAX_SECONDS: f64 = 1e10;
 /// Longest prompt and answer of a request, in tokens.
 const MAX_TOKENS: u32 = 1 << 24;
 /// Most prompt tokens of a trace: they are held in memory.
@@ -125,7 +127,7 @@ fn parse(text: &str) -> Result<Request, String> {
             since.as_secs_f64()
         }
     };
-    if !seconds.is_finite() {
+    if !seconds.is_finite() || seconds.abs() > MAX_SECONDS {
         return Err(format!("`{time}` is no time"));
     }
     let count = |text: &str| {
@@ -203,6 +205,7 @@ mod tests {
             ("0,1,-1\n", "line 1: `-1` is no number of tokens"),
             ("nan,1,1\n", "no requests"),
             ("0,1,1\nnan,1,1\n", "line 2: `nan` is no time"),
+            ("0,1,1\n1e308,1,1\n", "line 2: `1e308` is no time"),
             ("", "no requests"),
         ];
         for (text, wanted) in cases {

@@ -93,7 +93,7 @@ proptest! {
             num_generated: known.generated.len() as u32,
             history: Some(&history),
         };
-        let Sampled { token_id, logprobs } = Sampler::default().sample(&logits, place);
+        let Sampled { token_id, logprobs } = Sampler::default().sample(&logits, place).expect("a token is left");
         let draw = random::uniform(params.seed, params.choice, position);
         let below: f64 = expected[..token_id as usize].iter().sum();
         let above = below + expected[token_id as usize];
@@ -123,7 +123,7 @@ proptest! {
         let history = History::from(&known);
         let num_generated = known.generated.len() as u32;
         let place = Place { params: &params, position: 9, num_generated, history: Some(&history) };
-        let sampled = Sampler::default().sample(&logits, place);
+        let sampled = Sampler::default().sample(&logits, place).expect("a token is left");
         prop_assert!((adjusted[sampled.token_id as usize] - best).abs() < 1e-4);
         prop_assert!((f64::from(sampled.logprobs.expect("asked for").token.logprob) - best).abs() < 1e-4);
     }

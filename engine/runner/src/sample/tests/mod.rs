@@ -19,7 +19,27 @@ fn known() -> KnownTokens {
 
 fn choose(sampler: &mut Sampler, logits: &[f32], params: &SamplingParams, position: u32) -> u32 {
     let place = Place { params, position, num_generated: position, history: None };
-    sampler.sample(logits, place).token_id
+    sampler.sample(logits, place).expect("a token is left").token_id
+}
+
+#[test]
+fn masks_that_leave_no_token_choose_none() {
+    for temperature in [0.0, 1.0] {
+        let params = SamplingParams {
+            temperature,
+            allowed_token_ids: Some([1, 3].into()),
+            bad_words: [vec![1], vec![2, 3]].into(),
+            ..SamplingParams::default()
+        };
+        let sample = |generated: &[u32]| {
+            let known = KnownTokens { prompt: [0].into(), generated: generated.to_vec() };
+            let history = History::from(&known);
+            let place = Place { params: &params, position: 1, num_generated: 1, history: Some(&history) };
+            Sampler::default().sample(&logits(), place).map(|sampled| sampled.token_id)
+        };
+        assert_eq!(sample(&[4]), Some(3));
+        assert_eq!(sample(&[2]), None);
+    }
 }
 
 fn check(params: SamplingParams) {
@@ -31,7 +51,7 @@ fn check(params: SamplingParams) {
     for position in 0..DRAWS {
         let num_generated = known.generated.len() as u32;
         let place = Place { params: &params, position, num_generated, history: Some(&history) };
-        counts[sampler.sample(&logits, place).token_id as usize] += 1;
+        counts[sampler.sample(&logits, place).expect("a token is left").token_id as usize] += 1;
     }
     let mut statistic = 0.0;
     let mut bins = 0;
@@ -136,7 +156,8 @@ fn log_probabilities_are_of_the_kind_asked_for() {
             ..Default::default()
         };
         let place = Place { params: &params, position: 0, num_generated: 0, history: None };
-        let top = Sampler::default().sample(&logits, place).logprobs.expect("they are asked for").top;
+        let sampled = Sampler::default().sample(&logits, place).expect("a token is left");
+        let top = sampled.logprobs.expect("they are asked for").top;
         let mut values = [0.0; 3];
         top.iter().for_each(|entry| values[entry.token_id as usize] = entry.logprob);
         values

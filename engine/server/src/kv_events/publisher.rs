@@ -18,11 +18,11 @@ use super::{
 
 /// KV events cannot be published.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot publish KV events on tcp://{address}: {source}; give another {name} in --kv-events-config")]
+#[error("cannot publish KV events on tcp://{address}: {cause}; give another {name} in --kv-events-config")]
 pub struct KvEventsError {
     name: &'static str,
     address: SocketAddr,
-    source: ZmqError,
+    cause: ZmqError,
 }
 
 /// Listens, and publishes on `tasks` what the sender is given, until `stop`.
@@ -60,7 +60,7 @@ async fn bind(
     address: SocketAddr,
 ) -> Result<(), KvEventsError> {
     let bound = socket.bind(&format!("tcp://{address}")).await;
-    bound.map(|_| ()).map_err(|source| KvEventsError { name, address, source })
+    bound.map(|_| ()).map_err(|cause| KvEventsError { name, address, cause })
 }
 
 struct Publisher {

@@ -80,7 +80,7 @@ pub enum RecordError {
         what: String,
     },
     /// The answer cannot be written.
-    #[error("cannot write the answer: {0}")]
+    #[error("cannot write the answer")]
     Output(#[from] std::io::Error),
 }
 

@@ -61,7 +61,7 @@ pub enum SimulateError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A step of the model failed.
-    #[error("cannot measure the model: {0}")]
+    #[error("cannot measure the model")]
     Step(#[from] regatta_core::runner::StepError),
     /// The real engine did not take a request or did not answer it.
     #[error("the real engine could not run the trace: {0}")]
@@ -72,7 +72,7 @@ pub enum SimulateError {
     )]
     Apart,
     /// The answer cannot be written.
-    #[error("cannot write the answer: {0}")]
+    #[error("cannot write the answer")]
     Output(#[from] std::io::Error),
 }
 

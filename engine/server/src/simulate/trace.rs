@@ -40,12 +40,12 @@ pub struct TraceSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// It cannot be read.
-    #[error("{}: {source}", file.display())]
+    #[error("{}: {cause}", file.display())]
     Io {
         /// The trace.
         file: PathBuf,
         /// The cause.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A line is not as it should be.
     #[error(
@@ -76,7 +76,7 @@ struct Request {
 
 /// The requests in the order of arrival, the first at 0.
 pub(super) fn read(settings: &TraceSettings) -> Result<Vec<Arrival>, TraceError> {
-    let io = |source| TraceError::Io { file: settings.file.clone(), source };
+    let io = |cause| TraceError::Io { file: settings.file.clone(), cause };
     let mut reader = BufReader::new(File::open(&settings.file).map_err(io)?);
     let mut requests = Vec::new();
     let (mut line, mut number, mut num_tokens) = (Vec::new(), 0, 0_u64);

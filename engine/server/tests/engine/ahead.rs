@@ -76,7 +76,8 @@ async fn shutdown_waits_for_both_steps_under_way_and_aborts_what_is_left() {
     words.send(Word::Run).unwrap();
     let shutdown = tokio::task::spawn_blocking(|| thread.shutdown(Instant::now()));
     settle(&handle, |s| s.state != EngineState::Running).await;
-    words.send(Word::Run).unwrap();
+    // Nobody waits for the word where the end came before the second step.
+    words.send(Word::Run).ok();
     for stream in streams {
         let aborted = tokio::time::timeout(Duration::from_secs(60), read(stream)).await.unwrap();
         assert_eq!(reason(&aborted), Some(FinishReason::Abort));

@@ -120,6 +120,13 @@ impl TryFrom<ServeFlags> for ServeSettings {
                     .into(),
             );
         }
+        let kv_events = match flags.kv_events_config {
+            Some(text) => KvEventsConfig::parse(&text)?,
+            None => None,
+        };
+        if kv_events.is_some() && !scheduler.enable_prefix_caching {
+            return Err("--kv-events-config: there are no events without --enable-prefix-caching".into());
+        }
         Ok(Self {
             served_names: served_names(flags.served_model_name, &flags.model)?,
             address: SocketAddr::new(flags.host, flags.port),
@@ -150,10 +157,7 @@ impl TryFrom<ServeFlags> for ServeSettings {
                 (None, Some(Count(bytes))) => KvCacheSize::Bytes(bytes),
                 (None, None) => KvCacheSize::Share(share(flags.gpu_memory_utilization)?),
             },
-            kv_events: match flags.kv_events_config {
-                Some(text) => KvEventsConfig::parse(&text)?,
-                None => None,
-            },
+            kv_events,
             prompt_tokens_details: flags.enable_prompt_tokens_details,
             dev_endpoints: flags.enable_dev_endpoints,
             seed: flags.seed,

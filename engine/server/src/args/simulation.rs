@@ -16,7 +16,8 @@ const MAX_NUM_BLOCKS: u32 = 1 << 22;
 
 pub(super) const HELP: &str = "\
 The real scheduler runs over the trace; how long a step takes is a formula: a cost for the step, for each prefill token,
-for each position that one attends to, for each decoding sequence, and for each position that one attends to.
+for each position that one attends to (prefill-context), for each decoding sequence, and for each position that one
+attends to (decode-context).
 
 Examples:
   regatta-engine simulate trace.csv --calibrate MODEL                   step times of MODEL on this machine
@@ -128,6 +129,12 @@ impl TryFrom<SimulateFlags> for SimulateSettings {
             scheduler: flags.scheduler.try_into()?,
             num_blocks,
             cost: match (flags.cost, flags.calibrate) {
+                // The conflict of --cost and --calibrate keeps clap from asking for the second.
+                (Some(_), None) if flags.check || flags.threads.is_some() => {
+                    return Err(
+                        "--check and --threads: there is no model; give --calibrate, not --cost".into()
+                    );
+                }
                 (Some(Cost(cost)), _) => CostSource::Given(cost),
                 (None, Some(model)) => CostSource::Model(model),
                 (None, None) => return Err("--cost or --calibrate: give one of them".into()),

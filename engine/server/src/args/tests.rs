@@ -123,9 +123,20 @@ fn scheduling_is_as_vllm_schedules_unless_told_otherwise() {
     assert_eq!(told.preemption_mode, PreemptionMode::Swap);
     assert!(!told.reserve_full_isl && told.max_num_partial_prefills == 3);
     assert!(serve(&["--priority-ageing-steps", "7"]).unwrap_err().contains("--scheduling-policy"));
+    let events = ["--no-enable-prefix-caching", "--kv-events-config", r#"{"enable_kv_cache_events": true}"#];
+    assert!(serve(&events).unwrap_err().contains("--kv-events-config"));
     assert!(serve(&["--preemption-mode", "swap"]).unwrap_err().contains("--swap-space"));
     for space in ["-1", "nan", "1e9"] {
         let text = serve(&[&format!("--swap-space={space}")]).unwrap_err();
         assert!(text.contains("--swap-space"), "{text}");
+    }
+}
+
+#[test]
+fn a_simulation_is_not_compared_with_a_model_that_is_not_there() {
+    for flags in [&["--check"][..], &["--threads", "2"]] {
+        let argv = ["regatta-engine", "simulate", "trace.csv", "--cost", "step=1"].iter().chain(flags);
+        let text = parse(argv).unwrap_err().to_string();
+        assert!(text.contains("--calibrate"), "{text}");
     }
 }

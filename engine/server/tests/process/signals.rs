@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -40,16 +40,16 @@ async fn what_is_left_at_the_deadline_is_aborted_with_a_whole_stream() {
 
 #[tokio::test]
 async fn a_body_that_is_half_sent_delays_no_end() {
-    let room_for_one = ["--max-num-seqs", "1", "--max-num-queued-reqs", "0"];
-    let engine = Engine::start(&[&["--shutdown-timeout", "600"], &room_for_one[..]].concat());
+    let engine = Engine::start(&["--shutdown-timeout", "600"]);
     let mut half = TcpStream::connect(engine.url.strip_prefix("http://").unwrap()).await.unwrap();
     let head = "POST /v1/completions HTTP/1.1\r\nhost: e\r\ncontent-type: application/json\r\n\
-                content-length: 100\r\n\r\n{";
+                content-length: 100\r\nexpect: 100-continue\r\n\r\n";
     half.write_all(head.as_bytes()).await.unwrap();
-    // Once others are turned away, this one is being read.
-    let other =
-        || engine.client.post(format!("{}/v1/completions", engine.url)).json(&json!({"prompt": [7]})).send();
-    while other().await.unwrap().status().as_u16() != 503 {}
+    // Told to go on: the body is being read.
+    let mut told = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    half.read_exact(&mut told).await.unwrap();
+    assert!(told.starts_with(b"HTTP/1.1 100"));
+    half.write_all(b"{").await.unwrap();
     engine.signal("TERM");
     let mut answer = String::new();
     half.read_to_string(&mut answer).await.unwrap();

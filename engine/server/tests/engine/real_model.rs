@@ -225,18 +225,22 @@ async fn requests_at_once_are_bit_identical_to_the_same_alone() {
     assert_eq!(snapshot.kv.in_use, 0);
 }
 
-#[tokio::test]
-async fn the_smallest_pool_with_shuffled_blocks_changes_no_bit() {
-    let setup = Setup {
+/// As few blocks as one sequence may need, in no order.
+fn smallest_pool(preemption_mode: PreemptionMode) -> Setup {
+    Setup {
         block_size: 4,
         num_blocks: MAX_MODEL_LEN / 4,
         budget: 13,
         free_order: FreeOrder::Shuffled(7),
         enable_prefix_caching: false,
-        preemption_mode: PreemptionMode::Recompute,
+        preemption_mode,
         at_once: true,
-    };
-    let (together, snapshot) = answers(setup).await;
+    }
+}
+
+#[tokio::test]
+async fn the_smallest_pool_with_shuffled_blocks_changes_no_bit() {
+    let (together, snapshot) = answers(smallest_pool(PreemptionMode::Recompute)).await;
     assert_same(&together, &alone(4).await);
     assert!(snapshot.recompute_preemptions > 0, "{snapshot:?}");
     assert_eq!(snapshot.kv.in_use, 0);
@@ -244,16 +248,7 @@ async fn the_smallest_pool_with_shuffled_blocks_changes_no_bit() {
 
 #[tokio::test]
 async fn blocks_that_went_to_host_memory_and_back_change_no_bit() {
-    let setup = Setup {
-        block_size: 4,
-        num_blocks: MAX_MODEL_LEN / 4,
-        budget: 13,
-        free_order: FreeOrder::Shuffled(7),
-        enable_prefix_caching: false,
-        preemption_mode: PreemptionMode::Swap,
-        at_once: true,
-    };
-    let (together, snapshot) = answers(setup).await;
+    let (together, snapshot) = answers(smallest_pool(PreemptionMode::Swap)).await;
     assert_same(&together, &alone(4).await);
     assert!(snapshot.swap_preemptions > 0 && snapshot.recompute_preemptions == 0, "{snapshot:?}");
     assert_eq!((snapshot.kv.in_use, snapshot.host_blocks.in_use, snapshot.swapped), (0, 0, 0));

@@ -52,11 +52,13 @@ async fn a_closed_terminal_ends_nothing() {
         signal(engines[0], "KILL");
         within("another engine", || local.engines().into_iter().find(|pid| !engines.contains(pid)));
         let request = serde_json::json!({"model": "tiny", "prompt": [7], "max_tokens": 2});
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             let answer = local.client.post(format!("{}/completions", local.url)).json(&request).send().await;
             if answer.expect("the gateway lives").status() == 200 {
                 break;
             }
+            assert!(std::time::Instant::now() < deadline, "the engine that was started anew does not answer");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }

@@ -1,5 +1,6 @@
 //! What is watched, kept in memory: trimmed to what planning reads, so that ten thousand pods fit.
 
+use backon::ExponentialBuilder;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
@@ -11,16 +12,23 @@ use kube::{
     runtime::{
         WatchStreamExt,
         reflector::{self, Store, store::Writer},
-        watcher,
+        utils::{Backoff, ResetTimerBackoff},
+        watcher::{self, ExponentialBackoff, watcher},
     },
 };
 use regatta_crds::LLMService;
 use regatta_planner::contract::{MANAGED_BY_LABEL, MANAGED_BY_VALUE};
 use serde::de::DeserializeOwned;
-use std::{fmt::Debug, hash::Hash, sync::Mutex};
+use std::{fmt::Debug, hash::Hash, sync::Mutex, time::Duration};
 
 /// Load balancers drop watches that are idle for four minutes; end them earlier ourselves.
 const WATCH_SECONDS: u32 = 200;
+/// The first pause after a watch broke; each further one is twice as long, and jitter adds up to as much again.
+const MIN_PAUSE: Duration = Duration::from_millis(800);
+/// Services wait as long as their watches do; a handful of watches burdens no API server that comes back.
+const MAX_PAUSE: Duration = Duration::from_secs(4);
+/// A watch that lived this long without a word starts anew, as does one that brought a change.
+const RESET_AFTER: Duration = Duration::from_secs(20);
 
 /// A store and, until its watch starts, the writer that fills it.
 pub(crate) struct Cache<K: Resource<DynamicType = ()> + Clone + 'static>
@@ -65,7 +73,7 @@ where
     ) -> impl Stream<Item = Result<K, watcher::Error>> + Send + use<K> {
         let writer = self.writer.lock().expect("never poisoned").take().expect("one writer");
         watcher(scoped(client, namespace), config.timeout(WATCH_SECONDS))
-            .default_backoff()
+            .backoff(pauses())
             .modify(trim)
             .reflect(writer)
             .touched_objects()
@@ -79,6 +87,16 @@ pub(crate) struct Caches {
     pub(crate) services: Cache<LLMService>,
     pub(crate) pods: Cache<Pod>,
     pub(crate) revisions: Cache<ControllerRevision>,
+}
+
+/// Pauses before a broken watch is opened again.
+fn pauses() -> impl Backoff + use<> {
+    let growing = ExponentialBuilder::default()
+        .with_min_delay(MIN_PAUSE)
+        .with_max_delay(MAX_PAUSE)
+        .with_jitter()
+        .without_max_times();
+    ResetTimerBackoff::new(ExponentialBackoff::from(growing), RESET_AFTER)
 }
 
 /// The API of one namespace, or of all.
@@ -103,7 +121,7 @@ pub(crate) fn watch_services(
     namespace: Option<&str>,
 ) -> impl Stream<Item = Result<Service, watcher::Error>> + Send + use<> {
     watcher(scoped::<Service>(client, namespace), ours().timeout(WATCH_SECONDS))
-        .default_backoff()
+        .backoff(pauses())
         .touched_objects()
         .boxed()
 }

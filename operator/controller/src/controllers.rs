@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures::{Stream, StreamExt, TryStreamExt, channel::mpsc};
 use kube::runtime::{
     Config, Controller, Predicate, WatchStreamExt, controller::Error as ControllerError, predicates,
-    reflector::ObjectRef, watcher,
+    reflector::ObjectRef, utils::Backoff, watcher,
 };
 use regatta_crds::LLMService;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,21 @@ const CONCURRENCY: u16 = 16;
 /// Services that wait to be told that one of their names was taken.
 const MAX_RIVALS: usize = 1024;
 const COUNT_PERIOD: Duration = Duration::from_secs(5);
+
+/// Each watch pauses by itself after it broke; what the others tell is acted on meanwhile.
+struct NoPause;
+
+impl Iterator for NoPause {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+}
+
+impl Backoff for NoPause {
+    fn reset(&mut self) {}
+}
 
 /// Runs until `stop`; reconciles in progress are ended first.
 pub(crate) async fn run(ctx: Arc<Context>, stop: CancellationToken) {
@@ -52,6 +67,7 @@ pub(crate) async fn run(ctx: Arc<Context>, stop: CancellationToken) {
         .owns_stream(revisions)
         .owns_stream(own_services)
         .reconcile_on(rivals_of_changed)
+        .trigger_backoff(NoPause)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(caught_up, error_policy, ctx.clone())

@@ -111,7 +111,25 @@ async fn connections_that_break_delay_a_service_and_no_more() {
     }
 }
 
-/// A few times each fault, then peace: a watch waits longer after each break, up to half a minute.
+#[tokio::test]
+async fn connections_that_never_live_long_delay_a_service_and_no_more() {
+    let World { ns, operator, engines } = World::new("endless").await;
+    operator.stop().await.expect("ends well");
+    let (proxy, client) = FaultyProxy::before_api_server().await.expect("a cluster is around");
+    let operator = Operator::start_with(client, &ns.name, "short-lived", "engine:1");
+    let cuts = async {
+        loop {
+            sleep(Duration::from_millis(300)).await;
+            proxy.cut();
+        }
+    };
+    tokio::select! {
+        () = live(World { ns, operator, engines }) => {}
+        () = cuts => {}
+    }
+}
+
+/// A few times each fault, then peace.
 async fn trouble(proxy: &FaultyProxy) -> Infallible {
     for _ in 0..4 {
         for (fault, milliseconds) in

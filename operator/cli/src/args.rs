@@ -75,8 +75,8 @@ pub(crate) struct GatewayArgs {
     /// Seconds that answers under way may take to end after that.
     #[arg(long, default_value_t = 300)]
     pub drain: u64,
-    /// Largest request body, in bytes.
-    #[arg(long, default_value_t = 32 << 20)]
+    /// Largest request body, in bytes; Regatta's engine takes no larger ones.
+    #[arg(long, default_value_t = 16 << 20)]
     pub max_body: usize,
     /// Seconds until the answer to a request must begin.
     #[arg(long, default_value_t = 600)]

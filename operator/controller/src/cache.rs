@@ -139,3 +139,17 @@ pub(crate) fn trim_service(service: &mut LLMService) {
 pub(crate) fn trim_revision(revision: &mut ControllerRevision) {
     revision.metadata.managed_fields = None;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_between_tries_grow_differ_and_stay_short() {
+        let some = || pauses().take(50).collect::<Vec<Duration>>();
+        let (one, other) = (some(), some());
+        assert!(one[0] < 2 * MIN_PAUSE && one[49] >= MAX_PAUSE);
+        assert!(one.iter().all(|pause| (MIN_PAUSE..=2 * MAX_PAUSE).contains(pause)));
+        assert_ne!(one, other, "clients that lost one server come back at different times");
+    }
+}

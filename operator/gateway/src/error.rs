@@ -17,6 +17,8 @@ pub(crate) enum ApiError {
     UnknownModel { name: String, known: String },
     #[error("no such endpoint: {method} {path}; the gateway answers GET /v1/models and POST /v1/...")]
     UnknownPath { method: http::Method, path: String },
+    #[error("{path} does not take {method}")]
+    WrongMethod { method: http::Method, path: String },
     #[error("the request body is larger than {limit} bytes")]
     TooLarge { limit: usize },
     #[error("the request body did not come within {seconds} seconds")]
@@ -61,6 +63,7 @@ impl ApiError {
         match self {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::UnknownModel { .. } | Self::UnknownPath { .. } => StatusCode::NOT_FOUND,
+            Self::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowBody { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::Overloaded | Self::ShuttingDown | Self::Unroutable { .. } => {
@@ -68,15 +71,6 @@ impl ApiError {
             }
             Self::Upstream { .. } => StatusCode::BAD_GATEWAY,
             Self::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
-        }
-    }
-
-    fn kind(&self) -> &'static str {
-        match self.status().as_u16() {
-            400 => "BadRequestError",
-            404 => "NotFoundError",
-            500.. => "ServiceUnavailableError",
-            _ => "InvalidRequestError",
         }
     }
 
@@ -93,7 +87,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response<Body> {
         let status = self.status();
         let param = matches!(self, Self::UnknownModel { .. }).then_some("model");
-        let body = envelope(&self.to_string(), self.kind(), param, status);
+        let body = envelope(&self.to_string(), param, status);
         let mut response = (status, Json(body)).into_response();
         if let Some(seconds) = self.retry_after() {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -102,7 +96,75 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The error object of OpenAI's API as engines write it.
-pub(crate) fn envelope(message: &str, kind: &str, param: Option<&str>, status: StatusCode) -> Value {
-    json!({"error": {"message": message, "type": kind, "param": param, "code": status.as_u16()}})
+/// The error object of OpenAI's API as engines write it: `type` and `code` both follow from `status`, which stands for
+/// the HTTP status where an answer has begun and has no other way to tell it.
+pub(crate) fn envelope(message: &str, param: Option<&str>, status: StatusCode) -> Value {
+    json!({"error": {"message": message, "type": kind(status), "param": param, "code": status.as_u16()}})
+}
+
+/// The names that engines give, and two for what only a gateway meets.
+fn kind(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::BAD_REQUEST => "BadRequestError",
+        StatusCode::NOT_FOUND => "NotFoundError",
+        StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowedError",
+        StatusCode::REQUEST_TIMEOUT => "RequestTimeoutError",
+        StatusCode::PAYLOAD_TOO_LARGE => "RequestTooLargeError",
+        StatusCode::BAD_GATEWAY => "BadGatewayError",
+        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailableError",
+        StatusCode::GATEWAY_TIMEOUT => "GatewayTimeoutError",
+        _ => "InternalServerError",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    /// The page that lists status and type of each error.
+    const PAGE: &str = include_str!("../../../docs/src/reference/gateway.md");
+
+    fn every_error() -> Vec<ApiError> {
+        let (name, reason) = ("m".to_owned(), "r".to_owned());
+        let (method, path) = (http::Method::GET, "/".to_owned());
+        vec![
+            ApiError::BadRequest("b".into()),
+            ApiError::UnknownModel { name: name.clone(), known: "k".into() },
+            ApiError::UnknownPath { method: method.clone(), path: path.clone() },
+            ApiError::WrongMethod { method, path },
+            ApiError::TooLarge { limit: 1 },
+            ApiError::SlowBody { seconds: 1 },
+            ApiError::Overloaded,
+            ApiError::ShuttingDown,
+            ApiError::Unroutable { name: name.clone(), reason: reason.clone(), retry_after: 1 },
+            ApiError::Upstream { name: name.clone(), reason },
+            ApiError::Timeout { name, seconds: 1 },
+        ]
+    }
+
+    #[tokio::test]
+    async fn status_type_and_code_of_each_error_agree_with_each_other_and_with_the_page() {
+        let mut rows = BTreeSet::new();
+        for error in every_error() {
+            let response = error.into_response();
+            let status = response.status();
+            let body = response.into_body().collect().await.expect("a body").to_bytes();
+            let body: Value = serde_json::from_slice(&body).expect("JSON");
+            assert_eq!(body["error"]["code"], status.as_u16());
+            assert_eq!(body["error"]["type"], kind(status));
+            assert_ne!(kind(status), "InternalServerError", "{status} has no name of its own");
+            rows.insert(format!("| {} | `{}` |", status.as_u16(), kind(status)));
+        }
+        let section = PAGE.split("\n## ").find(|s| s.starts_with("Errors")).expect("a section on errors");
+        let told: BTreeSet<String> = section
+            .lines()
+            .filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit())
+            .map(|line| line.split(" | ").take(2).collect::<Vec<_>>().join(" | ") + " |")
+            .collect();
+        assert_eq!(told, rows);
+    }
 }

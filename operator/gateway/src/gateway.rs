@@ -72,6 +72,7 @@ impl Gateway {
         Router::new()
             .route("/v1/models", get(models::list))
             .route("/v1/models/{*id}", get(models::one))
+            .method_not_allowed_fallback(models::wrong_method)
             .fallback(forward::handle)
             .with_state(self.clone())
     }

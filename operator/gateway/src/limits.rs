@@ -34,7 +34,8 @@ impl Default for Limits {
         Self {
             max_connections: 10_000,
             max_requests: 8_192,
-            max_body: 32 << 20,
+            // As much as Regatta's engine takes.
+            max_body: 16 << 20,
             max_body_total: 256 << 20,
             max_headers: 128,
             header_timeout: Duration::from_secs(15),

@@ -4,6 +4,7 @@ use axum::{
     Json,
     extract::{Path, State},
 };
+use http::{Method, Uri};
 use serde_json::{Value, json};
 
 use crate::{Gateway, Model, error::ApiError};
@@ -21,6 +22,11 @@ pub(crate) async fn one(
     let table = gateway.0.table.load();
     let model = table.get(&id).ok_or_else(|| ApiError::unknown_model(&id, &table))?;
     Ok(Json(card(&id, model)))
+}
+
+/// A method that these paths do not take.
+pub(crate) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::WrongMethod { method, path: uri.path().to_owned() }
 }
 
 fn card(name: &str, model: &Model) -> Value {

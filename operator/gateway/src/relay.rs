@@ -126,20 +126,26 @@ impl Relay {
     }
 
     /// Between two events the client can still be told; inside one only a broken connection is unambiguous.
-    fn fail(&mut self, cause: Cause, reason: &str) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+    /// `status` is what the answer would have had if it had not begun.
+    fn fail(
+        &mut self,
+        cause: Cause,
+        status: StatusCode,
+        reason: &str,
+    ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         self.upstream = None;
         self.observed.gateway.0.metrics.lost(cause);
         let message = format!("the answer ends early: {reason}");
         if self.is_between_events() {
-            Poll::Ready(Some(Ok(Frame::data(last_events(&message)))))
+            Poll::Ready(Some(Ok(Frame::data(last_events(&message, status)))))
         } else {
             Poll::Ready(Some(Err(RelayError(message))))
         }
     }
 }
 
-fn last_events(message: &str) -> Bytes {
-    let error = envelope(message, "ServiceUnavailableError", None, StatusCode::BAD_GATEWAY);
+fn last_events(message: &str, status: StatusCode) -> Bytes {
+    let error = envelope(message, None, status);
     format!("data: {error}\n\ndata: [DONE]\n\n").into()
 }
 
@@ -157,7 +163,8 @@ impl Body for Relay {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         if self.upstream.is_some() && self.is_between_events() && self.cut.as_mut().poll(cx).is_ready() {
-            return self.fail(Cause::Shutdown, "the gateway is shutting down");
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            return self.fail(Cause::Shutdown, status, "the gateway is shutting down");
         }
         let Some(upstream) = &mut self.upstream else { return Poll::Ready(None) };
         match Pin::new(upstream).poll_frame(cx) {
@@ -166,7 +173,8 @@ impl Body for Relay {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                self.fail(Cause::Stream, &format!("the replica that was answering failed ({error})"))
+                let reason = format!("the replica that was answering failed ({error})");
+                self.fail(Cause::Stream, StatusCode::BAD_GATEWAY, &reason)
             }
             Poll::Ready(None) => {
                 self.upstream = None;
@@ -179,7 +187,8 @@ impl Body for Relay {
                     self.silence.as_mut().reset(tokio::time::Instant::now() + limit);
                 }
                 ready!(self.silence.as_mut().poll(cx));
-                self.fail(Cause::Idle, "the replica that was answering fell silent")
+                let reason = "the replica that was answering fell silent";
+                self.fail(Cause::Idle, StatusCode::GATEWAY_TIMEOUT, reason)
             }
         }
     }

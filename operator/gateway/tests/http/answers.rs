@@ -74,6 +74,10 @@ async fn what_is_no_request_is_refused_with_a_reason() {
     let (status, message) = error(front.send(other).await).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(message.contains("GET /v2/x"), "{message}");
+    let other = Request::delete(format!("http://{}/v1/models/m", front.address)).body(Full::default());
+    let (status, message) = error(front.send(other.expect("a request")).await).await;
+    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+    assert!(message.contains("DELETE") && message.contains("/v1/models/m"), "{message}");
 }
 
 #[tokio::test]

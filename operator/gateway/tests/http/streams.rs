@@ -7,10 +7,19 @@ use bytes::Bytes;
 use futures::future::join_all;
 use http::StatusCode;
 use regatta_gateway::Limits;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
+
+/// `type` and `code` of the error event that ends a stream.
+fn last_error(events: &[u8]) -> Value {
+    let text = std::str::from_utf8(events).expect("UTF-8");
+    let event = text.strip_suffix("\n\ndata: [DONE]\n\n").expect("an end after the error");
+    let event: Value = serde_json::from_str(event.strip_prefix("data: ").expect("an event")).expect("JSON");
+    json!({"type": event["error"]["type"], "code": event["error"]["code"]})
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_streams_arrive_whole_and_are_shared_by_all_engines() {
@@ -87,8 +96,7 @@ async fn an_engine_that_dies_between_events_is_told_in_the_stream() {
     assert_eq!(piece(&mut body).await.expect("open").expect("data"), "data: 0\n\n");
     engine.kill.cancel();
     let last = piece(&mut body).await.expect("open").expect("an event");
-    let text = String::from_utf8_lossy(&last);
-    assert!(text.starts_with("data: {\"error\":") && text.ends_with("data: [DONE]\n\n"), "{text}");
+    assert_eq!(last_error(&last), json!({"type": "BadGatewayError", "code": 502}));
     assert!(piece(&mut body).await.is_none());
     assert_eq!(front.metric(r#"regatta_gateway_lost_requests_total{cause="Stream"}"#).as_deref(), Some("1"));
 }
@@ -113,6 +121,7 @@ async fn a_silent_engine_is_given_up() {
     let front = front(&[engine.address], limits).await;
     let (_, _, body) = whole(front.post(&ask()).await).await;
     assert!(String::from_utf8_lossy(&body).contains("fell silent"));
+    assert_eq!(last_error(&body), json!({"type": "GatewayTimeoutError", "code": 504}));
     eventually("the engine's stream is dropped", || sender.is_closed()).await;
 }
 
@@ -231,8 +240,8 @@ async fn an_answer_that_outlasts_the_drain_ends_with_an_error_event() {
     piece(&mut body).await.expect("open").expect("data");
     front.shutdown.cancel();
     let last = piece(&mut body).await.expect("open").expect("an event");
-    let text = String::from_utf8_lossy(&last);
-    assert!(text.contains("shutting down") && text.ends_with("data: [DONE]\n\n"), "{text}");
+    assert!(String::from_utf8_lossy(&last).contains("shutting down"));
+    assert_eq!(last_error(&last), json!({"type": "ServiceUnavailableError", "code": 503}));
     assert!(piece(&mut body).await.is_none());
     front.server.await.expect("ended");
     let lost = r#"regatta_gateway_lost_requests_total{cause="Shutdown"}"#;

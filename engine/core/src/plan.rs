@@ -35,6 +35,9 @@ pub struct SequencePlan {
     pub position: u32,
     /// How many entries of [`StepPlan::token_ids`] are this sequence's; at least 1.
     pub num_tokens: u32,
+    /// How many of those entries, from the first on, stand for the tokens that this row's previous step samples, in
+    /// their order: that step is in flight, so only the runner can know them. Such entries are 0 and are not read.
+    pub num_placeholders: u32,
     /// How many entries of [`StepPlan::new_blocks`] are appended to this row's block tables before the step: as many
     /// to that of each group of layers, group by group.
     pub num_new_blocks: u32,

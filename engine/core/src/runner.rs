@@ -23,6 +23,10 @@ pub struct RunnerLimits {
     pub max_num_batched_tokens: u32,
     /// Steps that may be submitted and not yet collected; at least 1.
     pub max_in_flight: u32,
+    /// Whether it keeps the tokens that it samples and puts them where the row's next step has
+    /// [placeholders](crate::plan::SequencePlan::num_placeholders). A pipeline whose first stage does not hear in time
+    /// what its last one sampled cannot, and overlaps steps of known tokens only.
+    pub feeds_sampled_tokens: bool,
 }
 
 /// Proof of a submitted step; collected in the order of submission.
@@ -40,6 +44,9 @@ pub struct StepError {
 }
 
 /// Runs step plans: owns KV memory and per-row state, decides nothing.
+///
+/// Steps take effect in the order of submission. What a step in flight behind one that failed computes for the rows of
+/// that one does not count; for all others it does, unless it fails, too.
 pub trait ModelRunner: Send {
     /// What this runner can hold.
     fn limits(&self) -> RunnerLimits;

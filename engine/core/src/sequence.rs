@@ -37,7 +37,8 @@ pub(crate) struct Swapped {
     pub(crate) step: u64,
 }
 
-/// Bookkeeping of one sequence. Its KV is computed for positions below `num_computed_tokens`.
+/// Bookkeeping of one sequence. Its KV is computed for positions below `num_computed_tokens`; steps in flight compute the
+/// `num_in_flight_tokens` positions after them.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
@@ -58,14 +59,18 @@ pub(crate) struct Sequence {
     pub(crate) kv_epoch: u64,
     /// Leading blocks of the table whose content is findable.
     pub(crate) num_published_blocks: u32,
-    /// Tokens that a step in flight computes; 0 when there is none.
+    /// Tokens that steps in flight compute; what they were at its end, once it has ended.
     pub(crate) num_in_flight_tokens: u32,
+    /// Steps in flight that it is part of.
+    pub(crate) num_in_flight_steps: u32,
     /// Whether it pauses after each token.
     pub(crate) holds: bool,
     /// Whether it does so now.
     pub(crate) held: bool,
-    /// To end when its step is settled.
+    /// To end when the first of its steps in flight is settled.
     pub(crate) cancelled: bool,
+    /// Its end has been told; it keeps row and blocks until the last of its steps in flight is settled.
+    pub(crate) ended: bool,
     /// Where its KV is, while it waits and has not lost it.
     pub(crate) swapped: Option<Swapped>,
     /// The step at which it began to wait, while it waits.
@@ -100,9 +105,11 @@ impl Sequence {
             kv_epoch: 0,
             num_published_blocks: 0,
             num_in_flight_tokens: 0,
+            num_in_flight_steps: 0,
             holds,
             held: false,
             cancelled: false,
+            ended: false,
             swapped: None,
             waits_since: 0,
             num_waited_steps: 0,
@@ -149,12 +156,27 @@ impl Sequence {
 
     /// Whether a step that is not settled computes tokens of this sequence.
     pub(crate) fn in_flight(&self) -> bool {
-        self.num_in_flight_tokens > 0
+        self.num_in_flight_steps > 0
     }
 
-    /// Known tokens whose KV is still to be computed.
+    /// Tokens whose KV is computed, or will be by a step in flight: the position of the next one to plan.
+    pub(crate) fn num_planned_tokens(&self) -> u32 {
+        self.num_computed_tokens + self.num_in_flight_tokens
+    }
+
+    /// Tokens that are to be planned: the known ones, or the one that a step in flight samples.
     pub(crate) fn num_pending_tokens(&self) -> u32 {
-        self.num_tokens() - self.num_computed_tokens
+        self.num_tokens().saturating_sub(self.num_planned_tokens()).max(1)
+    }
+
+    /// Whether it can be part of the next step although it is in flight: over known tokens, or over the token that the
+    /// last of its steps samples, if `feeds_sampled_tokens` and unless that token surely is its last one or somebody
+    /// else chooses in its place.
+    pub(crate) fn may_run_ahead(&self, feeds_sampled_tokens: bool) -> bool {
+        let num_planned = self.num_planned_tokens();
+        let is_known = num_planned < self.num_tokens();
+        let has_room = num_planned + 1 < self.num_prompt_tokens() + self.max_tokens;
+        !self.cancelled && (is_known || feeds_sampled_tokens && has_room && !self.holds)
     }
 
     /// Tokens for which memory is set aside: the prompt and what is likely to be generated.

@@ -48,6 +48,7 @@ impl World {
             max_num_seqs: 8,
             max_num_batched_tokens: budget,
             max_in_flight: 1,
+            feeds_sampled_tokens: false,
         };
         Self {
             scheduler: Scheduler::new(

@@ -146,6 +146,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadError
         max_num_seqs: options.max_num_seqs,
         max_num_batched_tokens: options.max_num_batched_tokens,
         max_in_flight: 1,
+        feeds_sampled_tokens: false,
     };
     let runner = LocalRunner::new(backend, model, options.kv_type, max_model_len, limits)?;
     Ok(LoadedModel {

@@ -8,7 +8,7 @@ use crate::scheduler::{NewSequence, PreemptionCosts, SchedulerConfig};
 use crate::sequence::SequenceId;
 
 /// Version of the format; a reader refuses any other.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// In records, the token that ends a sequence, whatever it was.
 pub const STOP_TOKEN: u32 = 0;
@@ -182,14 +182,16 @@ pub struct RecordedPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAdmission(pub Row, pub u32);
 
-/// Row, position, number of tokens, number of new blocks and whether it samples: see [`SequencePlan`].
+/// Row, position, number of tokens, number of placeholders, number of new blocks and whether it samples: see
+/// [`SequencePlan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedShare(pub Row, pub u32, pub u32, pub u32, pub bool);
+pub struct RecordedShare(pub Row, pub u32, pub u32, pub u32, pub u32, pub bool);
 
 impl From<&StepPlan> for RecordedPlan {
     fn from(plan: &StepPlan) -> Self {
-        let share =
-            |s: &SequencePlan| RecordedShare(s.row, s.position, s.num_tokens, s.num_new_blocks, s.samples);
+        let share = |s: &SequencePlan| {
+            RecordedShare(s.row, s.position, s.num_tokens, s.num_placeholders, s.num_new_blocks, s.samples)
+        };
         Self {
             step: plan.step,
             released: plan.released.clone(),

@@ -1,6 +1,6 @@
 //! The schedule again, from its record.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -52,6 +52,10 @@ pub struct Share {
     pub position: u32,
     /// Tokens computed.
     pub num_tokens: u32,
+    /// Those of them that the step before it samples, so that they were not known when this one was planned.
+    pub num_placeholders: u32,
+    /// Whether it runs ahead: an earlier step that computes its tokens is in flight.
+    pub runs_ahead: bool,
     /// Prompt length in tokens.
     pub num_prompt_tokens: u32,
     /// Whether a new token follows.
@@ -232,10 +236,13 @@ impl Replayer {
                 Decision::Forked { .. } | Decision::Waits { .. } => {}
             }
         }
+        let in_flight: HashSet<Row> =
+            self.in_flight.iter().flat_map(|plan| &plan.sequences).map(|planned| planned.row).collect();
         let share = |planned: &SequencePlan| {
-            let (id, num_prompt_tokens) = self.rows[&planned.row];
-            let (position, num_tokens, samples) = (planned.position, planned.num_tokens, planned.samples);
-            Share { id, position, num_tokens, num_prompt_tokens, samples }
+            let SequencePlan { row, position, num_tokens, num_placeholders, samples, .. } = *planned;
+            let (id, num_prompt_tokens) = self.rows[&row];
+            let runs_ahead = in_flight.contains(&row);
+            Share { id, position, num_tokens, num_placeholders, runs_ahead, num_prompt_tokens, samples }
         };
         ReplayedStep {
             step: plan.step,

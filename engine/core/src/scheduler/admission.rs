@@ -55,8 +55,8 @@ impl Scheduler {
     }
 
     /// Preempts held sequences, then those from `self.running[index]` on, last first, until the first of those that wait
-    /// has a row and blocks; nobody when that is not enough.
-    fn make_way(&mut self, index: usize, draft: &Draft) -> Result<Entry, WaitReason> {
+    /// has a row and blocks; nobody when that is not enough, or not yet.
+    fn make_way(&mut self, index: usize, draft: &mut Draft) -> Result<Entry, WaitReason> {
         loop {
             let entry = self.first_entry(draft)?;
             let tail = &self.running[index..];
@@ -74,16 +74,23 @@ impl Scheduler {
             } else {
                 WaitReason::NoBlocks { num_needed, num_available }
             };
-            let idle = tail.iter().chain(&self.held).filter(|&&row| self.may_give_way(row));
-            let num_held: u32 = idle.map(|&row| self.kv.num_held(row)).sum();
-            if num_kept > num_available + num_held {
+            let [mut num_idle, mut num_in_flight] = [0, 0];
+            for &row in tail.iter().chain(&self.held) {
+                let num = if self.may_give_way(row) { &mut num_idle } else { &mut num_in_flight };
+                *num += self.kv.num_held(row);
+            }
+            if num_kept > num_available + num_idle {
+                draft.drains = num_kept <= num_available + num_idle + num_in_flight;
                 return Err(because);
             }
             let Some(beneficiary) = self.waiting.first().map(|first| first.id) else { return Err(because) };
             if self.preempt_held(beneficiary) {
                 continue;
             }
-            let Some(victim) = self.last_idle(index) else { return Err(because) };
+            let Some(victim) = self.last_idle(index) else {
+                draft.drains = index < self.running.len();
+                return Err(because);
+            };
             self.preempt(victim, beneficiary);
         }
     }

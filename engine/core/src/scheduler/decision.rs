@@ -81,6 +81,6 @@ pub enum WaitReason {
     },
     /// A step in flight still writes its KV to host memory.
     SwapsOut,
-    /// A step in flight computes its tokens.
+    /// What it computes next is not known before a step in flight is settled.
     InFlight,
 }

@@ -13,8 +13,17 @@
 //! those that run then or have arrived and aged before: nothing else is admitted before it, and what it has got it
 //! loses only to one that arrived before it and has aged, too. Ageing takes nothing from those that run.
 //!
-//! **Progress.** The first in this order is part of every step unless it is in flight: it may have the rows and blocks
-//! of all others, and a sequence that does not fit the whole pool alone is never taken.
+//! **Running ahead.** A sequence that is in flight is part of the next step, too, where that can be planned: over tokens
+//! that are known, as the next chunk of a prompt, or over the one that its last step in flight samples, if the runner
+//! [feeds it back](RunnerLimits::feeds_sampled_tokens). Not over a token that surely ends the sequence, nor one that
+//! somebody else chooses. Whether another token ends it is known too late: what was computed behind its end is dropped,
+//! and it keeps row and blocks until its last step in flight is settled.
+//!
+//! **Progress.** Where no step is in flight, the first in this order is part of the next one: it may have the rows and
+//! blocks of all others, and a sequence that does not fit the whole pool alone is never taken. A step in flight writes to
+//! the blocks of those in it, so they can be taken only once it is settled. Whoever comes first waits for that, and none
+//! behind it is put into another step meanwhile. So at most as many steps as may be in flight are settled before it has
+//! its turn: a full pool empties the pipeline and no more.
 
 mod admission;
 mod audit;
@@ -118,6 +127,8 @@ pub struct SchedulerStats {
 pub struct Scheduler {
     config: SchedulerConfig,
     limits: SequenceLimits,
+    /// See [`RunnerLimits::feeds_sampled_tokens`].
+    feeds_sampled_tokens: bool,
     kv: KvCache,
     /// Counts how often all cached content was forgotten: what was computed before is not made findable again.
     kv_epoch: u64,
@@ -126,7 +137,8 @@ pub struct Scheduler {
     /// Sequences by row.
     rows: Vec<Option<Sequence>>,
     free_rows: Vec<Row>,
-    /// Occupied rows in order of rank, but for held ones; may also name rows emptied or held since the last step.
+    /// Occupied rows in order of rank, but for those whose sequences are held or have ended; may also name rows whose
+    /// sequences left, were held or ended since the last step.
     running: Vec<Row>,
     waiting: Waiting,
     /// Rows of held sequences.
@@ -143,7 +155,10 @@ pub struct Scheduler {
     costs: Option<PreemptionCosts>,
     /// Number of the last step that was settled or failed.
     last_settled: u64,
+    /// Rows of those that have not ended.
     row_of: HashMap<SequenceId, Row>,
+    /// Rows of those that have.
+    num_ended: usize,
     /// During a plan: the prompt blocks that running sequences complete next, and whose they are.
     next_blocks: HashMap<BlockHash, SequenceId>,
     /// Of the latest plan.
@@ -159,6 +174,7 @@ impl Scheduler {
         let budget = config.max_num_batched_tokens.min(runner.max_num_batched_tokens).max(1);
         Self {
             limits,
+            feeds_sampled_tokens: runner.feeds_sampled_tokens,
             kv_epoch: 0,
             root_hash: BlockHash::root(&config.model_identity),
             kv: KvCache::new(&runner, num_rows, limits.max_step_tokens, &config),
@@ -178,6 +194,7 @@ impl Scheduler {
             costs: None,
             last_settled: 0,
             row_of: HashMap::new(),
+            num_ended: 0,
             next_blocks: HashMap::new(),
             decisions: Vec::new(),
             counters: SchedulerStats { block_size: runner.block_size, ..SchedulerStats::default() },
@@ -208,8 +225,8 @@ impl Scheduler {
         self.costs = Some(costs);
     }
 
-    /// Ends a sequence that nobody wants any more, in [`FinishReason::Abort`]. Its blocks are free at once, or when
-    /// the step that it is part of is settled. Unknown and ended sequences are ignored.
+    /// Ends a sequence that nobody wants any more, in [`FinishReason::Abort`]: at once, or when the first of its steps in
+    /// flight is settled. Unknown and ended sequences are ignored.
     pub fn cancel(&mut self, id: SequenceId, updates: &mut Vec<Update>) {
         let without_row = self.waiting.remove(id, self.counters.steps).or_else(|| self.parked.remove(&id));
         if let Some(sequence) = without_row {
@@ -260,9 +277,10 @@ impl Scheduler {
         self.kv.findable()
     }
 
-    /// Whether any sequence has not ended.
+    /// Whether any sequence has not ended, or has and is part of a step in flight.
     pub fn has_work(&self) -> bool {
-        !self.row_of.is_empty() || !self.waiting.is_empty() || !self.parked.is_empty()
+        let has_rows = !self.row_of.is_empty() || self.num_ended > 0;
+        has_rows || !self.waiting.is_empty() || !self.parked.is_empty()
     }
 
     /// The figures now.
@@ -314,7 +332,22 @@ impl Scheduler {
     }
 
     fn finish(&mut self, row: Row, reason: FinishReason, updates: &mut Vec<Update>) {
-        let sequence = self.vacate(row);
-        updates.push(Update { id: sequence.id, event: sequence.finished(reason) });
+        let event = self.sequence(row).finished(reason);
+        self.end(row, event, updates);
+    }
+
+    /// Ends the sequence of a row in `event`. Row and blocks are free at once, or when the last of its steps in flight is
+    /// settled: until then they are written to.
+    fn end(&mut self, row: Row, event: Event, updates: &mut Vec<Update>) {
+        let sequence = self.sequence_mut(row);
+        let id = sequence.id;
+        updates.push(Update { id, event });
+        if sequence.in_flight() {
+            sequence.ended = true;
+            self.row_of.remove(&id);
+            self.num_ended += 1;
+        } else {
+            self.vacate(row);
+        }
     }
 }

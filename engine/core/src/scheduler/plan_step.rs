@@ -2,6 +2,7 @@
 
 use super::{Decision, Scheduler, WaitReason};
 use crate::plan::{Row, SequencePlan, StepPlan};
+use crate::sequence::Sequence;
 
 /// A plan that is being made.
 pub(super) struct Draft<'a> {
@@ -14,23 +15,26 @@ pub(super) struct Draft<'a> {
     pub(super) promised: u32,
     /// Why nobody else is admitted.
     pub(super) closed: Option<WaitReason>,
+    /// Whether a newcomer gets what it lacks once the steps in flight are settled: none behind it runs until then.
+    pub(super) drains: bool,
 }
 
 impl Scheduler {
     /// Fills `plan` with the next step; `false` when there is nothing to run.
     ///
-    /// The step counts as submitted: [`Scheduler::settle`] or [`Scheduler::fail`] must follow, in order. Sequences
-    /// of a step that is in flight are left out of the next one.
+    /// The step counts as submitted: [`Scheduler::settle`] or [`Scheduler::fail`] must follow, in order. Steps that are
+    /// in flight go on; see the module's page for who is part of the next one, too.
     pub fn schedule(&mut self, plan: &mut StepPlan) -> bool {
         plan.clear();
         self.next_blocks.clear();
         self.copied.clear();
         self.decisions.clear();
-        self.running.retain(|row| self.rows[row.0 as usize].as_ref().is_some_and(|sequence| !sequence.held));
+        let runs = |sequence: &Sequence| !sequence.held && !sequence.ended;
+        self.running.retain(|row| self.rows[row.0 as usize].as_ref().is_some_and(runs));
         self.waiting.age(self.counters.steps);
         self.host.begin_plan();
         let budget = self.config.max_num_batched_tokens;
-        self.fill(&mut Draft { plan, budget, num_partial: 0, promised: 0, closed: None });
+        self.fill(&mut Draft { plan, budget, num_partial: 0, promised: 0, closed: None, drains: false });
         if plan.sequences.is_empty() {
             return false;
         }
@@ -52,7 +56,7 @@ impl Scheduler {
                     Ok(()) => index += 1,
                     Err(because) => draft.closed = Some(because),
                 }
-            } else if next_class.is_none() || !self.plan_running(index, draft) {
+            } else if draft.drains || next_class.is_none() || !self.plan_running(index, draft) {
                 break;
             } else {
                 index += 1;
@@ -68,10 +72,12 @@ impl Scheduler {
         let row = self.running[index];
         let sequence = self.sequence(row);
         match self.share(sequence.num_pending_tokens(), draft) {
-            _ if sequence.in_flight() => self.waits(row, WaitReason::InFlight),
+            _ if sequence.in_flight() && !sequence.may_run_ahead(self.feeds_sampled_tokens) => {
+                self.waits(row, WaitReason::InFlight);
+            }
             Err(because) => self.waits(row, because),
             Ok(num_tokens) => {
-                let num_missing = self.kv.num_missing(row, sequence.num_computed_tokens + num_tokens);
+                let num_missing = self.kv.num_missing(row, sequence.num_planned_tokens() + num_tokens);
                 if num_missing > self.kv.num_available() {
                     // Where those that run lack blocks, there are none for a newcomer.
                     draft.closed = Some(WaitReason::RunningLackBlocks);
@@ -108,16 +114,24 @@ impl Scheduler {
     pub(super) fn plan_sequence(&mut self, row: Row, num_tokens: u32, num_known: u32, draft: &mut Draft) {
         let sequence = self.rows[row.0 as usize].as_mut().expect("only occupied rows are planned");
         let plan = &mut *draft.plan;
-        let position = sequence.num_computed_tokens;
+        let (position, samples) =
+            (sequence.num_planned_tokens(), num_tokens == sequence.num_pending_tokens());
         let num_new_blocks = self.kv.grow(row, position + num_tokens, num_known, &mut plan.new_blocks);
-        sequence.copy_tokens(position, num_tokens, &mut plan.token_ids);
-        sequence.num_in_flight_tokens = num_tokens;
-        let samples = num_tokens == sequence.num_pending_tokens();
+        let is_known = position < sequence.num_tokens();
+        let num_placeholders = if is_known { 0 } else { num_tokens };
+        if is_known {
+            sequence.copy_tokens(position, num_tokens, &mut plan.token_ids);
+        } else {
+            plan.token_ids.extend(std::iter::repeat_n(0, num_tokens as usize));
+        }
+        sequence.num_in_flight_tokens += num_tokens;
+        sequence.num_in_flight_steps += 1;
         let next_prompt_token = sequence.next_prompt_token(position + num_tokens);
         plan.sequences.push(SequencePlan {
             row,
             position,
             num_tokens,
+            num_placeholders,
             num_new_blocks,
             samples,
             next_prompt_token,

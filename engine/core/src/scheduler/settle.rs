@@ -10,7 +10,7 @@ const NO_TOKEN: &str =
 
 impl Scheduler {
     /// Takes in the result of the oldest step in flight; `updates` gets what happened, in the plan's order.
-    /// Log-probabilities are moved out of `output`.
+    /// Log-probabilities are moved out of `output`. What it holds for sequences that have ended before is dropped.
     pub fn settle(&mut self, plan: &StepPlan, output: &mut StepOutput, updates: &mut Vec<Update>) {
         self.last_settled = plan.step;
         let (num_planned, num_answered) = (plan.sequences.len(), output.sequences.len());
@@ -23,20 +23,31 @@ impl Scheduler {
         }
     }
 
-    /// Ends the sequences of a step that could not be run.
+    /// Ends the sequences of the oldest step in flight, which could not be run. Later steps that they are part of still
+    /// have to be settled.
     pub fn fail(&mut self, plan: &StepPlan, reason: &str, updates: &mut Vec<Update>) {
         self.last_settled = plan.step;
         self.lose_swapped(plan.step);
         // The runner may not have come as far as these; releasing an empty row does nothing.
         self.released.extend(plan.released.iter().filter(|row| self.rows[row.0 as usize].is_none()));
         for planned in &plan.sequences {
-            self.fail_sequence(planned.row, reason.to_owned(), updates);
+            if self.land(planned.row) {
+                self.end(planned.row, Event::Failed { reason: reason.to_owned() }, updates);
+            }
         }
     }
 
-    fn fail_sequence(&mut self, row: Row, reason: String, updates: &mut Vec<Update>) {
-        let id = self.vacate(row).id;
-        updates.push(Update { id, event: Event::Failed { reason } });
+    /// One of the steps in flight of a row's sequence is over. `false` when the sequence has ended before; with the last
+    /// of its steps it leaves the row.
+    fn land(&mut self, row: Row) -> bool {
+        let sequence = self.sequence_mut(row);
+        sequence.num_in_flight_steps -= 1;
+        if sequence.ended && !sequence.in_flight() {
+            self.num_ended -= 1;
+            self.vacate(row);
+            return false;
+        }
+        !sequence.ended
     }
 
     fn settle_sequence(
@@ -46,12 +57,15 @@ impl Scheduler {
         updates: &mut Vec<Update>,
     ) {
         let row = planned.row;
+        if !self.land(row) {
+            return;
+        }
         let sequence = self.sequence_mut(row);
         let id = sequence.id;
-        sequence.num_in_flight_tokens = 0;
         if sequence.cancelled {
             return self.finish(row, FinishReason::Abort, updates);
         }
+        sequence.num_in_flight_tokens -= planned.num_tokens;
         sequence.num_computed_tokens += planned.num_tokens;
         let num_computed_tokens = sequence.num_computed_tokens;
         self.publish_full_blocks(row);
@@ -66,7 +80,7 @@ impl Scheduler {
             return;
         }
         if result.token_ids.is_empty() {
-            return self.fail_sequence(row, NO_TOKEN.to_owned(), updates);
+            return self.end(row, Event::Failed { reason: NO_TOKEN.to_owned() }, updates);
         }
         // The prompt of a fork that holds is what its parent was told and generated.
         let first = sequence.generated.is_empty() && !(sequence.holds && sequence.forks.is_some());

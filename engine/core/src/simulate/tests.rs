@@ -17,6 +17,7 @@ fn limits(num_blocks: u32) -> RunnerLimits {
         max_num_seqs: 8,
         max_num_batched_tokens: 64,
         max_in_flight: 1,
+        feeds_sampled_tokens: false,
     }
 }
 

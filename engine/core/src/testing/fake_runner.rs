@@ -27,6 +27,8 @@ struct RowState {
     sampling: Arc<SamplingParams>,
     num_prompt_tokens: u32,
     known_tokens: Option<KnownTokens>,
+    /// Position and token that the last step sampled.
+    sampled: Option<(u32, u32)>,
 }
 
 impl RowState {
@@ -120,6 +122,7 @@ impl FakeRunner {
                 sampling: Arc::clone(&admission.sampling),
                 num_prompt_tokens: admission.num_prompt_tokens,
                 known_tokens: admission.known_tokens.clone(),
+                sampled: None,
             });
         }
         for swap in &plan.swapped_in {
@@ -201,6 +204,16 @@ impl FakeRunner {
     ) -> SequenceOutput {
         let mut sight = self.extend_tables(planned, new_blocks);
         let mut output = SequenceOutput::default();
+        let row = self.rows[planned.row.0 as usize].as_mut().expect("a planned row is occupied");
+        let sampled = row.sampled.take();
+        let fed;
+        let token_ids = if planned.num_placeholders > 0 {
+            assert!(self.limits.feeds_sampled_tokens, "a placeholder for a runner that keeps no tokens");
+            fed = [feed(planned, token_ids, sampled)];
+            &fed
+        } else {
+            token_ids
+        };
         for (offset, &token_id) in token_ids.iter().enumerate() {
             let position = planned.position + offset as u32;
             let entry = sight.before_next().entry(token_id);
@@ -237,6 +250,7 @@ impl FakeRunner {
         let chosen = self.reply.choose(context, &row.sampling, index, row.num_prompt_tokens, token);
         let logprobs = row.sampling.logprobs.map(|num_top| self.reply.logprobs(context, chosen, num_top));
         output.token_ids.push(chosen);
+        row.sampled = Some((end, chosen));
         output.logprobs.extend(logprobs);
         let first = groups[group].first_seen(end - 1);
         let stored: Vec<u32> = (first..end).map(token).collect();
@@ -254,6 +268,15 @@ impl Table {
     fn seen(&self) -> impl Iterator<Item = usize> {
         self.blocks[self.num_unseen..].iter().map(|block| block.0 as usize)
     }
+}
+
+/// What the placeholder of a share stands for: the token that was sampled last, with its position.
+fn feed(planned: &SequencePlan, token_ids: &[u32], sampled: Option<(u32, u32)>) -> u32 {
+    assert_eq!((planned.num_placeholders, token_ids), (1, &[0][..]), "one token was sampled");
+    let (position, token_id) =
+        sampled.expect("a placeholder stands for a token that the row's last step sampled");
+    assert_eq!(position, planned.position, "the sampled token is that of another position");
+    token_id
 }
 
 /// An entry as a group stores it, and back: different in each group, so that mixed-up tables show.

@@ -95,7 +95,7 @@ fn priority() -> impl Strategy<Value = i32> {
 
 fn limits() -> impl Strategy<Value = RunnerLimits> {
     let budget = prop_oneof![1u32..8, 8u32..200];
-    (1u32..9, 1u32..60, kv_groups(), 0u32..80, 1u32..9, budget, 1u32..3).prop_map(
+    (1u32..9, 1u32..60, kv_groups(), 0u32..80, 1u32..9, budget, (1u32..4, any::<bool>())).prop_map(
         |(
             block_size,
             num_blocks,
@@ -103,7 +103,7 @@ fn limits() -> impl Strategy<Value = RunnerLimits> {
             num_host_blocks,
             max_num_seqs,
             max_num_batched_tokens,
-            max_in_flight,
+            (max_in_flight, feeds_sampled_tokens),
         )| {
             RunnerLimits {
                 block_size,
@@ -113,6 +113,7 @@ fn limits() -> impl Strategy<Value = RunnerLimits> {
                 max_num_seqs,
                 max_num_batched_tokens,
                 max_in_flight,
+                feeds_sampled_tokens,
             }
         },
     )

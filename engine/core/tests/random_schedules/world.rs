@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use regatta_core::event::{Event, FinishReason};
-use regatta_core::plan::{PositionLogprobs, Row, StepOutput, StepPlan};
+use regatta_core::plan::{PositionLogprobs, Row, SequencePlan, StepOutput, StepPlan};
 use regatta_core::replay::{FORMAT_VERSION, Header, Observation, Recorder, Replayer, ScheduleRecord};
 use regatta_core::runner::{ModelRunner, RunnerLimits, Ticket};
 use regatta_core::sampling::SamplingParams;
@@ -149,6 +149,8 @@ impl World {
         assert_eq!(stats.blocks.in_use, 0, "blocks in use when idle");
         assert_eq!(stats.host_blocks.in_use, 0, "host blocks in use when idle");
         assert_eq!((stats.running, stats.waiting, stats.waiting_tokens), (0, 0, 0));
+        let num_heard: usize = self.sequences.values().map(|heard| heard.token_ids.len()).sum();
+        assert_eq!(stats.generation_tokens, num_heard as u64, "tokens are counted that nobody got");
         assert!(self.sequences.values().all(|s| s.ended), "a sequence without a terminal event");
         self.replay();
     }
@@ -268,6 +270,9 @@ impl World {
             self.order.check_plan(&plan, self.scheduler.decisions(), &self.rows_in_flight());
         }
         if is_planned {
+            let in_flight = self.rows_in_flight();
+            let stands_for_known = |s: &SequencePlan| s.num_placeholders > 0 && !in_flight.contains(&s.row);
+            assert!(!plan.sequences.iter().any(stands_for_known), "a placeholder for a token that is known");
             self.record(Observation::planned(&plan, self.scheduler.decisions()));
             // The runner checks the plan: budget, rows, tokens and blocks.
             let ticket = self.runner.submit(&plan).expect("the fake runner fails by panic only");

@@ -1,5 +1,6 @@
 //! Who is served, when, and what becomes of those who give way.
 
+mod ahead;
 mod faults;
 mod prefill;
 mod priority;

@@ -1,18 +1,17 @@
 //! A scheduler over the fake runner, in which every sequence must get the tokens that it would get alone.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use regatta_core::event::{Event, FinishReason};
 use regatta_core::kv::KvGroups;
-use regatta_core::plan::{Row, StepOutput, StepPlan};
+use regatta_core::plan::{PositionLogprobs, Row, StepOutput, StepPlan};
 use regatta_core::runner::{ModelRunner, RunnerLimits, Ticket};
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{Decision, NewSequence, Scheduler, SchedulerConfig, Update};
 use regatta_core::sequence::SequenceId;
 use regatta_core::testing::{FakeRunner, Reply};
 
-const REPLY: Reply = Reply::Hash { vocab_size: 1000 };
+pub(crate) const REPLY: Reply = Reply::Hash { vocab_size: 1000 };
 
 pub(crate) const LIMITS: RunnerLimits = RunnerLimits {
     block_size: 4,
@@ -22,12 +21,14 @@ pub(crate) const LIMITS: RunnerLimits = RunnerLimits {
     max_num_seqs: 8,
     max_num_batched_tokens: 64,
     max_in_flight: 1,
+    feeds_sampled_tokens: false,
 };
 
 /// What is known of a sequence.
 pub(crate) struct Known {
     pub(crate) new: NewSequence,
     pub(crate) token_ids: Vec<u32>,
+    pub(crate) prompt_logprobs: Vec<PositionLogprobs>,
     pub(crate) end: Option<Event>,
 }
 
@@ -68,12 +69,23 @@ impl World {
         max_tokens: u32,
         priority: i32,
     ) -> SequenceId {
+        let seed = self.num_sequences;
+        self.add_with(prompt, priority, SamplingParams { max_tokens, seed, ..SamplingParams::default() })
+    }
+
+    pub(crate) fn add_with(
+        &mut self,
+        prompt: impl IntoIterator<Item = u32>,
+        priority: i32,
+        sampling: SamplingParams,
+    ) -> SequenceId {
         let id = SequenceId(self.num_sequences);
         self.num_sequences += 1;
-        let sampling = Arc::new(SamplingParams { max_tokens, seed: id.0, ..SamplingParams::default() });
-        let new = NewSequence { priority, ..NewSequence::new(id, prompt.into_iter().collect(), sampling) };
+        let prompt = prompt.into_iter().collect();
+        let new = NewSequence { priority, ..NewSequence::new(id, prompt, sampling.into()) };
         self.scheduler.add(new.clone()).unwrap();
-        self.sequences.insert(id, Known { new, token_ids: Vec::new(), end: None });
+        let (token_ids, prompt_logprobs) = (Vec::new(), Vec::new());
+        self.sequences.insert(id, Known { new, token_ids, prompt_logprobs, end: None });
         id
     }
 
@@ -154,8 +166,10 @@ impl World {
         for Update { id, event } in updates {
             let known = self.sequences.get_mut(&id).expect("events name known sequences");
             assert!(known.end.is_none(), "{event:?} after the end of {id:?}");
-            if let Event::Token { token_id, .. } = event {
-                known.token_ids.push(token_id);
+            match &event {
+                Event::Token { token_id, .. } => known.token_ids.push(*token_id),
+                Event::PromptLogprobs(logprobs) => known.prompt_logprobs.clone_from(logprobs),
+                _ => {}
             }
             if event.is_terminal() {
                 let expected = REPLY.expected(&known.new.prompt, &known.new.sampling, self.max_model_len);
@@ -163,6 +177,7 @@ impl World {
                     matches!(event, Event::Finished { reason, .. } if reason != FinishReason::Abort);
                 let num_tokens = if is_whole { expected.token_ids.len() } else { known.token_ids.len() };
                 assert_eq!(known.token_ids, expected.token_ids[..num_tokens], "other tokens than alone");
+                assert!(!is_whole || known.prompt_logprobs == expected.prompt_logprobs);
                 known.end = Some(event);
             }
         }

@@ -156,6 +156,12 @@ impl Rows {
         if num_blocks != given {
             return Err(format!("{num_blocks} new blocks are planned and {given} given"));
         }
+        if let Some(ahead) = plan.sequences.iter().find(|sequence| sequence.num_placeholders > 0) {
+            let number = ahead.row.0;
+            return Err(format!(
+                "row {number} goes on with a token that is not given, and none are fed back here"
+            ));
+        }
         self.check_blocks(plan.new_blocks.iter().copied().filter(|&block| block != BlockId::NONE))?;
         let next = plan.sequences.iter().filter_map(|sequence| sequence.next_prompt_token);
         match plan.token_ids.iter().copied().chain(next).find(|&id| id >= self.vocab_size) {

@@ -36,6 +36,7 @@ fn sequence(row: u32) -> SequencePlan {
         row,
         position: 0,
         num_tokens: 17,
+        num_placeholders: 0,
         num_new_blocks: 2,
         samples: true,
         next_prompt_token: None,
@@ -79,6 +80,9 @@ fn valid() -> StepPlan {
 #[case::too_many_blocks("row 0 has 5 blocks, at most 4", |plan: &mut StepPlan| {
     plan.new_blocks = vec![BlockId(1); 5];
     plan.sequences[0].num_new_blocks = 5;
+})]
+#[case::placeholder("row 0 goes on with a token that is not given", |plan: &mut StepPlan| {
+    plan.sequences[0].num_placeholders = 1;
 })]
 #[case::nothing("row 0 computes 0 tokens", |plan: &mut StepPlan| {
     plan.token_ids.clear();

@@ -219,6 +219,7 @@ fn plan_sequence(
         row: Row(row),
         position: one.num_computed as u32,
         num_tokens: num_tokens as u32,
+        num_placeholders: 0,
         num_new_blocks: num_new_blocks as u32,
         samples: end == one.tokens.len(),
         next_prompt_token: one.request.prompt.get(end).copied(),

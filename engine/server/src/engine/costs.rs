@@ -83,6 +83,7 @@ mod tests {
             row: Row(0),
             position: 0,
             num_tokens,
+            num_placeholders: 0,
             num_new_blocks: 0,
             samples: false,
             next_prompt_token: None,

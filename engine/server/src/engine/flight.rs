@@ -49,9 +49,10 @@ impl Flights {
         self.under_way.is_empty()
     }
 
-    /// Whether one more step would be too many.
+    /// Whether the next step has to wait: one more would be too many, or would go on where one was refused.
     pub(super) fn is_full(&self) -> bool {
         self.under_way.len() >= self.max_in_flight
+            || self.under_way.back().is_some_and(|last| last.ticket.is_err())
     }
 
     /// An empty plan.

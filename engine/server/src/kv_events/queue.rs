@@ -67,6 +67,7 @@ mod tests {
             max_num_seqs: 1,
             max_num_batched_tokens: 1,
             max_in_flight: 1,
+            feeds_sampled_tokens: false,
         };
         let removed = || vec![KvEvent::Removed { group: 0, hash: regatta_core::kv::BlockHash([1; 32]) }];
         let (mut sender, mut receiver) = KvEventSender::new(1);

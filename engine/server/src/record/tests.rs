@@ -14,6 +14,7 @@ fn header() -> Header {
         max_num_seqs: 2,
         max_num_batched_tokens: 16,
         max_in_flight: 1,
+        feeds_sampled_tokens: false,
     };
     let engine = "test".to_owned();
     Header { regatta_schedule: FORMAT_VERSION, engine, config: SchedulerConfig::default(), limits }
@@ -83,6 +84,6 @@ fn a_whole_recording_ends_with_its_last_line() {
     drop(recording);
     let text = std::fs::read_to_string(path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].starts_with("{\"regatta_schedule\":1,"), "{text}");
+    assert!(lines[0].starts_with("{\"regatta_schedule\":2,"), "{text}");
     assert_eq!(lines[1..], ["\"nothing\"", "\"end\""]);
 }

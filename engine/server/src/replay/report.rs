@@ -202,10 +202,15 @@ fn write_step(step: &ReplayedStep, out: &mut dyn Write) -> io::Result<()> {
         let end = share.position + share.num_tokens;
         let kind = if end <= share.num_prompt_tokens { "prefill" } else { "decode" };
         let sample = if share.samples { ", then a new token" } else { "" };
+        let ahead = match (share.runs_ahead, share.num_placeholders) {
+            (false, _) => "",
+            (true, 0) => ", ahead of a step in flight",
+            (true, _) => ", ahead: over the token that a step in flight samples",
+        };
         let (id, first, last) = (share.id.0, share.position, end - 1);
         let place =
             if first == last { format!("position {first}") } else { format!("positions {first}-{last}") };
-        writeln!(out, "  ran       {id:<8} {kind}: {} of {place}{sample}", tokens(share.num_tokens))?;
+        writeln!(out, "  ran       {id:<8} {kind}: {} of {place}{sample}{ahead}", tokens(share.num_tokens))?;
     }
     let mut first_in_line = None;
     for decision in &step.decisions {
@@ -277,6 +282,6 @@ fn reason_name(because: WaitReason) -> &'static str {
         WaitReason::RunningLackBlocks => "sequences that run lack blocks",
         WaitReason::FollowsPrefix { .. } => "another is computing the same beginning",
         WaitReason::SwapsOut => "its KV is on the way to host memory",
-        WaitReason::InFlight => "its tokens are being computed",
+        WaitReason::InFlight => "what it computes next is known when a step in flight is settled",
     }
 }

@@ -72,6 +72,7 @@ mod tests {
             max_num_seqs,
             max_num_batched_tokens: 512,
             max_in_flight: 1,
+            feeds_sampled_tokens: false,
         };
         Capacity { limits, max_model_len: 100, kv_cache: KvCacheSize::Share(0.5) }.to_string()
     }

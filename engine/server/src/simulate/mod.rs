@@ -131,5 +131,6 @@ fn limits(settings: &SimulateSettings) -> RunnerLimits {
         max_num_seqs: settings.scheduler.max_num_seqs,
         max_num_batched_tokens: settings.scheduler.max_num_batched_tokens,
         max_in_flight: 1,
+        feeds_sampled_tokens: false,
     }
 }

@@ -11,6 +11,7 @@ use super::scripted::{Scripted, Word};
 use super::{LIMITS, MAX_MODEL_LEN, REPLY, config, read, reason, request, settle, token_ids};
 
 const TWO_IN_FLIGHT: RunnerLimits = RunnerLimits { max_in_flight: 2, ..LIMITS };
+const FEEDS_BACK: RunnerLimits = RunnerLimits { feeds_sampled_tokens: true, ..TWO_IN_FLIGHT };
 
 /// Each fills a step's budget, so that they are in different steps.
 fn requests(num: u32) -> Vec<GenerateRequest> {
@@ -33,6 +34,69 @@ async fn steps_overlap_where_the_runner_has_two_stages_and_answers_are_the_same(
     assert_eq!(snapshot.kv.in_use, 0);
     // Whenever another sequence can run, its step comes before the first one's result.
     assert!(num_overlaps.load(Ordering::Relaxed) >= 10, "{num_overlaps:?} of {} steps", snapshot.steps);
+}
+
+/// Runs `requests` on two stages, each to what it would get alone; how many steps there were, and how many of them came
+/// while another was under way.
+async fn run_staged(limits: RunnerLimits, requests: &[GenerateRequest]) -> (u64, u64) {
+    let (num_overlaps, runner) = StagedRunner::new(FakeRunner::new(limits, REPLY));
+    let (handle, _thread) = Engine::spawn(Box::new(runner), config()).unwrap();
+    let streams = handle.submit_all(requests).unwrap();
+    let mut num_tokens = 0;
+    for (request, stream) in requests.iter().zip(streams) {
+        let expected = REPLY.expected(&request.prompt, &request.sampling, MAX_MODEL_LEN);
+        let events = read(stream).await;
+        assert_eq!((token_ids(&events), reason(&events)), (expected.token_ids, Some(expected.reason)));
+        num_tokens += token_ids(&events).len() as u64;
+    }
+    let snapshot = settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+    assert_eq!(snapshot.generation_tokens, num_tokens);
+    (snapshot.steps, num_overlaps.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn a_batch_of_decodes_overlaps_with_itself() {
+    let requests: Vec<_> = (0..4).map(|i| request(100 * i..100 * i + 4, 1, 60)).collect();
+    assert_eq!(run_staged(FEEDS_BACK, &requests).await, (60, 59));
+    let (steps, num_overlaps) = run_staged(TWO_IN_FLIGHT, &requests).await;
+    assert_eq!((steps, num_overlaps), (60, 0), "the runner does not feed back what it samples");
+}
+
+#[tokio::test]
+async fn the_chunks_of_a_long_prompt_overlap() {
+    for limits in [FEEDS_BACK, TWO_IN_FLIGHT] {
+        assert_eq!(run_staged(limits, &[request(0..160, 1, 1)]).await, (10, 9));
+    }
+}
+
+#[tokio::test]
+async fn a_stop_token_is_the_last_that_is_told_and_counted_where_another_step_ran_ahead_of_it() {
+    let mut requests: Vec<_> = (0..4).map(|i| request(100 * i..100 * i + 4, 1, 60)).collect();
+    for (index, request) in requests.iter_mut().enumerate() {
+        let expected = REPLY.expected(&request.prompt, &request.sampling, MAX_MODEL_LEN);
+        request.sampling.stop_token_ids = vec![expected.token_ids[7 * index]];
+    }
+    // The last stops in step 22, and one ran ahead.
+    assert_eq!(run_staged(FEEDS_BACK, &requests).await, (23, 22));
+}
+
+#[tokio::test]
+async fn a_step_that_fails_takes_those_that_ran_ahead_along_and_nobody_else() {
+    for word in [Word::Fail, Word::Panic, Word::AnswerForNobody] {
+        let (words, runner) = Scripted::new(FakeRunner::new(FEEDS_BACK, REPLY));
+        let (handle, _thread) = Engine::spawn(Box::new(runner), config()).unwrap();
+        words.send(Word::Run).unwrap();
+        words.send(word).unwrap();
+        drop(words);
+        let stream = handle.submit(request(0..4, 1, 20)).unwrap().remove(0);
+        let failed = read(stream).await;
+        assert!(matches!(failed.last(), Some(Event::Failed { .. })), "{word:?}: {failed:?}");
+        settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+        let next = request(100..104, 1, 20);
+        let expected = REPLY.expected(&next.prompt, &next.sampling, MAX_MODEL_LEN);
+        let events = read(handle.submit(next).unwrap().remove(0)).await;
+        assert_eq!(token_ids(&events), expected.token_ids);
+    }
 }
 
 #[tokio::test]

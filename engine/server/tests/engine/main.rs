@@ -30,6 +30,7 @@ const LIMITS: RunnerLimits = RunnerLimits {
     max_num_seqs: 4,
     max_num_batched_tokens: 16,
     max_in_flight: 1,
+    feeds_sampled_tokens: false,
 };
 
 fn config() -> EngineConfig {

@@ -2,16 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
+use regatta_core::{runner::ModelRunner, testing::StagedRunner};
 use regatta_engine::replay::{self, Format, ReplaySettings};
 
 use super::*;
 
 /// Runs requests that compete for few blocks, some with a beginning in common, some cancelled, and records them.
-async fn record(folder: &Path) -> PathBuf {
+async fn record(
+    folder: &Path,
+    runner: impl FnOnce(FakeRunner) -> Box<dyn ModelRunner>,
+    limits: RunnerLimits,
+) -> PathBuf {
     let path = folder.join("schedule.jsonl");
-    let limits = RunnerLimits { num_blocks: 24, ..LIMITS };
+    let limits = RunnerLimits { num_blocks: 24, ..limits };
     let config = EngineConfig { record_schedule: Some(path.clone()), ..config() };
-    let (handle, thread) = Engine::spawn(Box::new(FakeRunner::new(limits, REPLY)), config).unwrap();
+    let (handle, thread) = Engine::spawn(runner(FakeRunner::new(limits, REPLY)), config).unwrap();
     let streams: Vec<_> = (0..24)
         .flat_map(|i| {
             let own = 1000 * (i + 1)..1000 * (i + 1) + i;
@@ -36,7 +41,7 @@ fn ask(file: &Path, step: Option<u64>, sequence: Option<u64>, format: Format) ->
 #[tokio::test]
 async fn a_recorded_run_is_planned_again_and_explained() {
     let folder = tempfile::tempdir().unwrap();
-    let file = record(folder.path()).await;
+    let file = record(folder.path(), |runner| Box::new(runner), LIMITS).await;
     let (text, error) = ask(&file, None, None, Format::Text);
     assert_eq!(error, None, "{text}");
     assert!(text.contains("each planned again and found the same"), "{text}");
@@ -54,6 +59,18 @@ async fn a_recorded_run_is_planned_again_and_explained() {
     let (text, _) = ask(&file, None, Some(22), Format::Text);
     assert!(text.contains("arrived with 34 prompt tokens, for at most 20 new ones"), "{text}");
     assert!(text.contains("was ended by its length"), "{text}");
+}
+
+#[tokio::test]
+async fn steps_that_ran_ahead_are_planned_again_and_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = RunnerLimits { max_in_flight: 2, feeds_sampled_tokens: true, ..LIMITS };
+    let file = record(folder.path(), |runner| Box::new(StagedRunner::new(runner).1), limits).await;
+    let (text, error) = ask(&file, None, None, Format::Text);
+    assert_eq!(error, None, "{text}");
+    assert!(text.contains("each planned again and found the same"), "{text}");
+    let (text, _) = ask(&file, Some(2), None, Format::Text);
+    assert!(text.contains("ahead: over the token that a step in flight samples"), "{text}");
 }
 
 #[tokio::test]
@@ -82,7 +99,7 @@ async fn choices_and_searches_are_planned_again_too() {
 #[tokio::test]
 async fn what_is_not_in_the_record_is_said_to_be_absent() {
     let folder = tempfile::tempdir().unwrap();
-    let file = record(folder.path()).await;
+    let file = record(folder.path(), |runner| Box::new(runner), LIMITS).await;
     let error = ask(&file, Some(1 << 40), None, Format::Text).1.unwrap();
     assert!(error.contains("there is no step 1099511627776; the record has steps 1 to"), "{error}");
     let error = ask(&file, None, Some(24), Format::Text).1.unwrap();
@@ -92,7 +109,7 @@ async fn what_is_not_in_the_record_is_said_to_be_absent() {
 #[tokio::test]
 async fn a_changed_or_cut_record_is_an_error_that_names_the_line() {
     let folder = tempfile::tempdir().unwrap();
-    let file = record(folder.path()).await;
+    let file = record(folder.path(), |runner| Box::new(runner), LIMITS).await;
     let text = std::fs::read_to_string(&file).unwrap();
     let error_of = |text: &str| {
         std::fs::write(&file, text).unwrap();
@@ -119,7 +136,7 @@ fn what_is_no_record_is_said_to_be_none() {
     let file = folder.path().join("file");
     let error = ask(&file, None, None, Format::Text).1.unwrap();
     assert!(error.contains("file: No such file"), "{error}");
-    for text in ["", "\n", "GGUF", "{}\n", "[[[[[[[[", "{\"regatta_schedule\":1"] {
+    for text in ["", "\n", "GGUF", "{}\n", "[[[[[[[[", "{\"regatta_schedule\":2"] {
         std::fs::write(&file, text).unwrap();
         let error = ask(&file, None, None, Format::Text).1.unwrap();
         assert!(error.contains("not a recorded schedule"), "{text}: {error}");

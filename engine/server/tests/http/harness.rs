@@ -150,6 +150,7 @@ impl TestServer {
             max_num_seqs: 4,
             max_num_batched_tokens: 64,
             max_in_flight: 1,
+            feeds_sampled_tokens: false,
         };
         let runner = GatedRunner { inner: FakeRunner::new(limits, Reply::Echo), gate: self.gate.clone() };
         let scheduler = SchedulerConfig { max_model_len: MAX_MODEL_LEN, ..SchedulerConfig::default() };

@@ -42,6 +42,7 @@ impl World {
             max_num_seqs: 4,
             max_num_batched_tokens: 32,
             max_in_flight: 1,
+            feeds_sampled_tokens: false,
         };
         let config = SchedulerConfig { kv_events: true, ..SchedulerConfig::default() };
         Self {

@@ -126,7 +126,8 @@ impl World {
 fn blocks_outside_the_window_are_given_back_during_chunked_prefill_and_decode() {
     // A window of 9 and a chunk of 6 touch five blocks at most wherever they start, and four from where they do here.
     let mut world = World::new(5, 6, &[window(9)]);
-    world.run(0..200, 100);
+    let (prompt, max_tokens) = if cfg!(miri) { (0..50, 20) } else { (0..200, 100) };
+    world.run(prompt, max_tokens);
     assert_eq!(world.most_in_use, 4);
 }
 
@@ -187,17 +188,19 @@ fn the_first_answer_to_a_prompt_and_all_later_ones_are_the_same() {
 #[test]
 fn sequences_that_share_a_beginning_at_once_never_write_to_what_they_share() {
     for groups in [&[KvGroup::Full][..], &[window(7)], &[KvGroup::Full, window(7)]] {
-        let mut world = World::new(200, 64, groups);
-        world.run(0..40, 1);
+        let len = if cfg!(miri) { 16 } else { 40 };
+        let mut world = World::new(5 * len, 64, groups);
+        world.run(0..len, 1);
         // A prompt that is all hit, one that leaves within a block, and one that goes on.
-        let ids = [0..40, 0..38, 0..47, 0..40].map(|prompt| (world.add(prompt.clone(), 9), prompt));
+        let ids =
+            [0..len, 0..len - 2, 0..len + 7, 0..len].map(|prompt| (world.add(prompt.clone(), 9), prompt));
         while world.step() {}
         for (id, prompt) in ids {
             let prompt: Vec<u32> = prompt.collect();
             let sampling = SamplingParams { max_tokens: 9, ..SamplingParams::default() };
             let expected = REPLY.expected_of(world.groups, &prompt, &sampling, 2048);
             assert_eq!(world.answers[&id].token_ids, expected.token_ids);
-            assert!(world.answers[&id].num_cached_tokens >= 36);
+            assert!(world.answers[&id].num_cached_tokens >= len - 4);
         }
     }
 }

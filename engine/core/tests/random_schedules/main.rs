@@ -28,7 +28,8 @@ pub(crate) fn count_operation() {
 
 fn config() -> ProptestConfig {
     let cases = std::env::var("REGATTA_SOAK_CASES").ok().map(|text| text.parse().expect("a number of cases"));
-    ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(cases.unwrap_or(4096)) }
+    let cases = cases.unwrap_or(if cfg!(miri) { 8 } else { 4096 });
+    ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(cases) }
 }
 
 proptest! {

@@ -29,7 +29,7 @@ pub(crate) enum Operation {
     /// Plans and submits a step if one may be in flight, else settles the oldest.
     Step,
     /// The same, several times.
-    Steps(u8),
+    Steps(u32),
     /// Tells the scheduler what preempting costs.
     Costs(PreemptionCosts),
     /// Settles the oldest step in flight as one that could not be run.
@@ -38,11 +38,16 @@ pub(crate) enum Operation {
     Reset,
 }
 
+/// Longest of some random length; under Miri, which takes a thousand times as long, no more than `miri`.
+const fn most(len: u32, miri: u32) -> u32 {
+    if cfg!(miri) { miri } else { len }
+}
+
 fn sampling() -> impl Strategy<Value = SamplingParams> {
     let logprobs = || prop::option::weighted(0.3, 0u32..3);
     let stops = prop::collection::vec(0u32..8, 0..3);
     let penalty = prop::sample::select(vec![0.0, 0.0, 0.5]);
-    (1u32..40, any::<u8>(), 0u32..3, logprobs(), logprobs(), stops, penalty).prop_map(
+    (1..most(40, 8), any::<u8>(), 0u32..3, logprobs(), logprobs(), stops, penalty).prop_map(
         |(max_tokens, seed, choice, logprobs, prompt_logprobs, stop_token_ids, frequency_penalty)| {
             SamplingParams {
                 // The fake runner checks the tokens that a penalty looks back at.
@@ -61,18 +66,18 @@ fn sampling() -> impl Strategy<Value = SamplingParams> {
 
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        3 => (0u32..48, 0u32..24, 0u32..4, priority(), prop::bool::weighted(0.2), sampling()).prop_map(
+        3 => (0..most(48, 8), 0..most(24, 6), 0u32..4, priority(), prop::bool::weighted(0.2), sampling()).prop_map(
             |(shared, own, own_seed, priority, holds, sampling)| {
                 Operation::Arrive { shared, own, own_seed, priority, holds, sampling }
             }
         ),
-        1 => (any::<prop::sample::Index>(), 0u32..3, 1u32..40)
+        1 => (any::<prop::sample::Index>(), 0u32..3, 1..most(40, 8))
             .prop_map(|(of, choice, max_tokens)| Operation::Fork { of, choice, max_tokens }),
         3 => (any::<prop::sample::Index>(), 0u32..8)
             .prop_map(|(which, token_id)| Operation::Resume { which, token_id }),
         1 => any::<prop::sample::Index>().prop_map(Operation::Cancel),
         8 => Just(Operation::Step),
-        1 => (1u8..60).prop_map(Operation::Steps),
+        1 => (1..most(60, 8)).prop_map(Operation::Steps),
         1 => Just(Operation::FailStep),
         1 => (0u64..4, 0u64..40).prop_map(|(recompute_ns_per_token, swap_ns_per_block)| {
             Operation::Costs(PreemptionCosts { recompute_ns_per_token, swap_ns_per_block })
@@ -95,28 +100,29 @@ fn priority() -> impl Strategy<Value = i32> {
 
 fn limits() -> impl Strategy<Value = RunnerLimits> {
     let budget = prop_oneof![1u32..8, 8u32..200];
-    (1u32..9, 1u32..60, kv_groups(), 0u32..80, 1u32..9, budget, (1u32..4, any::<bool>())).prop_map(
-        |(
-            block_size,
-            num_blocks,
-            kv_groups,
-            num_host_blocks,
-            max_num_seqs,
-            max_num_batched_tokens,
-            (max_in_flight, feeds_sampled_tokens),
-        )| {
-            RunnerLimits {
+    (1u32..9, 1..most(60, 20), kv_groups(), 0..most(80, 20), 1u32..9, budget, (1u32..4, any::<bool>()))
+        .prop_map(
+            |(
                 block_size,
                 num_blocks,
                 kv_groups,
                 num_host_blocks,
                 max_num_seqs,
                 max_num_batched_tokens,
-                max_in_flight,
-                feeds_sampled_tokens,
-            }
-        },
-    )
+                (max_in_flight, feeds_sampled_tokens),
+            )| {
+                RunnerLimits {
+                    block_size,
+                    num_blocks,
+                    kv_groups,
+                    num_host_blocks,
+                    max_num_seqs,
+                    max_num_batched_tokens,
+                    max_in_flight,
+                    feeds_sampled_tokens,
+                }
+            },
+        )
 }
 
 fn config() -> impl Strategy<Value = SchedulerConfig> {
@@ -151,7 +157,7 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
 }
 
 pub(crate) fn scenario() -> impl Strategy<Value = Scenario> {
-    (limits(), config(), 2u32..100, prop::collection::vec(operation(), 1..120)).prop_map(
+    (limits(), config(), 2u32..100, prop::collection::vec(operation(), 1..most(120, 24) as usize)).prop_map(
         |(limits, config, vocab_size, operations)| Scenario { limits, config, vocab_size, operations },
     )
 }

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod beams;
+mod cache_events;
 mod real_model;
 mod recording;
 mod scripted;

@@ -105,7 +105,10 @@ impl Engine {
                 return;
             }
             // The next step is planned while the last one runs, where the runner takes both.
-            if !self.submit() || self.flights.is_full() {
+            if !self.submit() {
+                self.settle();
+            }
+            while self.flights.is_full() {
                 self.settle();
             }
             self.search();

@@ -100,6 +100,28 @@ async fn a_step_that_fails_takes_those_that_ran_ahead_along_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn no_step_goes_on_where_one_was_refused() {
+    let (words, runner) = Scripted::new(FakeRunner::new(FEEDS_BACK, REPLY));
+    let (handle, _thread) = Engine::spawn(Box::new(runner), config()).unwrap();
+    words.send(Word::Run).unwrap();
+    words.send(Word::Fail).unwrap();
+    drop(words);
+    // The first fills a step. The second shares the next one with it, which is refused, and the third is in neither.
+    let streams = handle.submit_all(&requests(3)).unwrap();
+    let mut ends = Vec::new();
+    for stream in streams {
+        ends.push(read(stream).await);
+    }
+    let [first, second, third] = &ends[..] else { panic!("{ends:?}") };
+    assert!(
+        matches!(first[..], [Event::PromptComputed { .. }, Event::Token { .. }, Event::Failed { .. }]),
+        "{first:?}"
+    );
+    assert!(matches!(second[..], [Event::Failed { .. }]), "{second:?}");
+    assert_eq!(reason(third), Some(FinishReason::Length));
+}
+
+#[tokio::test]
 async fn a_stream_dropped_with_two_steps_under_way_frees_its_blocks_and_leaves_the_other_alone() {
     let (words, runner) = Scripted::new(FakeRunner::new(TWO_IN_FLIGHT, REPLY));
     let (handle, _thread) = Engine::spawn(Box::new(runner), config()).unwrap();

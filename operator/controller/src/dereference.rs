@@ -3,18 +3,27 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::{Api, ResourceExt, runtime::reflector::Store};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolumeClaim, Pod},
+    events::v1::Event,
+};
+use kube::{Api, ResourceExt, api::ListParams, runtime::reflector::Store};
 use regatta_crds::LLMService;
 use regatta_planner::{
     ObservedPod,
     contract::SERVICE_LABEL,
     names::{Conflict, Owners},
+    observed::setup_trouble,
     revision::Revision,
     validate::{ModelSource, claim, source_of},
 };
 
 use crate::{context::Context, written};
+
+/// Pods of one service whose events are read: they rarely fail for different causes.
+const MAX_STUCK: usize = 3;
+/// Events that are read of a pod; repeats are one event.
+const MAX_EVENTS: u32 = 50;
 
 /// What was seen of one service.
 pub(crate) struct Observed {
@@ -43,12 +52,14 @@ pub(crate) async fn dereference(
     let mut pods: Vec<_> = cached.iter().filter_map(|p| ObservedPod::read(p)).collect();
     let replicas = u32::try_from(service.spec.replicas).unwrap_or(0);
     ctx.engines.ask(&namespace, &name, replicas, &mut pods).await;
+    let now = Timestamp::now();
+    explain_stuck(ctx, &namespace, &mut pods, now).await;
     Ok(Some(Observed {
         pods,
         revisions: revisions_of(ctx, service),
         conflicts: conflicts_of(ctx, service),
         missing_claim: missing_claim(ctx, service, &namespace).await?,
-        now: Timestamp::now(),
+        now,
     }))
 }
 
@@ -96,4 +107,17 @@ async fn missing_claim(
     let Some(ModelSource::Claim { claim, .. }) = source_of(service) else { return Ok(None) };
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), namespace);
     Ok(claims.get_metadata_opt(&claim).await?.is_none().then_some(claim))
+}
+
+/// What keeps a pod's volumes or its network from being there stands in its events alone. Without them planning goes on:
+/// they are for people.
+async fn explain_stuck(ctx: &Context, namespace: &str, pods: &mut [ObservedPod], now: Timestamp) {
+    let events: Api<Event> = Api::namespaced(ctx.client.clone(), namespace);
+    for pod in pods.iter_mut().filter(|p| p.is_stuck_before_its_containers(now)).take(MAX_STUCK) {
+        let warnings = format!("regarding.uid={},type=Warning", pod.uid);
+        match events.list(&ListParams::default().fields(&warnings).limit(MAX_EVENTS)).await {
+            Ok(found) => pod.trouble = setup_trouble(&found.items),
+            Err(error) => tracing::warn!(namespace, pod = pod.name, %error, "cannot list the pod's events"),
+        }
+    }
 }

@@ -15,7 +15,8 @@ pub fn cluster_rules() -> Vec<PolicyRule> {
         rule("", &["services"], &["get", "list", "watch", "create", "patch"]),
         rule("", &["persistentvolumeclaims"], &["get"]),
         rule("apps", &["controllerrevisions"], &["get", "list", "watch", "create", "delete"]),
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        // Listed by pod, when its volumes or its network do not come: nothing else says why.
+        rule("events.k8s.io", &["events"], &["list", "create", "patch"]),
     ]
 }
 

@@ -168,7 +168,8 @@ fn pause(decision: &Result<Decision, SpecError>, problems: &[Problem], observed:
     let wake = decision.as_ref().ok().and_then(|d| d.plan.wake());
     let until =
         wake.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO));
-    let unscheduled = observed.pods.iter().any(|p| p.unschedulable.is_some());
-    let retry = (!problems.is_empty() || !observed.conflicts.is_empty() || unscheduled).then_some(RETRY);
+    // The node tells in events only what goes wrong before a pod's containers are made.
+    let held_up = observed.pods.iter().any(|p| p.unschedulable.is_some() || p.setup_since.is_some());
+    let retry = (!problems.is_empty() || !observed.conflicts.is_empty() || held_up).then_some(RETRY);
     [until, retry].into_iter().flatten().min().unwrap_or(RESYNC).max(CATCH_UP)
 }

@@ -1,12 +1,14 @@
 //! What is seen of a pod: its object, and what its engine says.
 
 mod last_words;
+mod setup;
 mod trouble;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde::Deserialize;
 
+pub use setup::setup_trouble;
 pub use trouble::{Cause, Trouble};
 
 use crate::contract::{
@@ -38,6 +40,8 @@ pub struct ObservedPod {
     pub drain: Option<Drain>,
     /// Whether it has a node.
     pub scheduled: bool,
+    /// Since when its volumes, network and sandbox are awaited, before any container is made.
+    pub setup_since: Option<Timestamp>,
     /// Whether its init containers are done.
     pub initialized: bool,
     /// Whether the engine's container runs.
@@ -122,6 +126,7 @@ impl ObservedPod {
             terminating,
             drain: annotation(DRAINING_ANNOTATION).map(|at| Drain { since: at.parse().ok() }),
             scheduled: condition(status, "PodScheduled"),
+            setup_since: setup::awaited_since(status),
             initialized: condition(status, "Initialized"),
             engine_running: engine_running(status),
             containers_ready: condition(status, "ContainersReady"),

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use regatta_controller::{Error, RunOptions, Timings};
 use regatta_crds::{LLMService, definition};
@@ -143,6 +143,23 @@ impl World {
         api.patch_status(pod, &PatchParams::default(), &patch).await.expect("the status is taken");
     }
 
+    /// Plays the kubelet of a node that has waited in vain for a volume of `pod`.
+    pub(crate) async fn fail_mount(&self, pod: &Pod, note: &str) {
+        let events: Api<Event> = self.ns.api();
+        let name = pod.name_any();
+        let event = json!({
+            "metadata": {"name": format!("{name}.mount")}, "type": "Warning", "reason": "FailedMount", "message": note,
+            "involvedObject": {"kind": "Pod", "namespace": self.ns.name, "name": name, "uid": pod.uid()},
+            "source": {"component": "kubelet"}, "count": 3, "lastTimestamp": "2026-01-01T00:00:00Z",
+        });
+        let event = serde_json::from_value(event).expect("an event");
+        events.create(&PostParams::default(), &event).await.expect("the event is taken");
+        let since = "2026-01-01T00:00:00Z";
+        let waits = json!({"conditions": [{"type": "PodScheduled", "status": "True"},
+            {"type": "PodReadyToStartContainers", "status": "False", "lastTransitionTime": since}]});
+        self.patch_status(&name, waits).await;
+    }
+
     pub(crate) fn engine_of(&self, pod: &str) -> &Engine {
         &self.engines[pod]
     }
@@ -152,7 +169,8 @@ fn running(engine: &Engine, ready: bool) -> Value {
     let status = |holds: bool| if holds { "True" } else { "False" };
     json!({
         "phase": "Running", "podIP": engine.ip, "podIPs": [{"ip": engine.ip}],
-        "conditions": [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": status(ready)}],
+        "conditions": [{"type": "PodReadyToStartContainers", "status": "True"},
+            {"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": status(ready)}],
         "containerStatuses": [{"name": "engine", "image": "engine:1", "imageID": "", "ready": true, "restartCount": 0,
             "state": {"running": {}}}],
     })

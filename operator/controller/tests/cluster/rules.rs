@@ -41,6 +41,8 @@ async fn the_listed_rights_are_enough_to_run_a_service_and_give_no_secrets() {
     let mut world = World { ns, operator, engines };
     world.apply("llm", small()).await;
     let pod = world.wait_for_pods("a pod", |pods| pods.len() == 1).await.remove(0);
+    world.fail_mount(&pod, "secret not found").await;
+    world.wait_for_condition("llm", "Stalled", "True/VolumeMountFailed").await;
     world.bring_up(&kube::ResourceExt::name_any(&pod)).await;
     world.wait_for_condition("llm", "Ready", "True/ReplicasRoutable").await;
     world.services().delete("llm", &kube::api::DeleteParams::default()).await.expect("taken");

@@ -56,6 +56,19 @@ async fn a_crash_loop_shows_the_last_words_of_the_engine_and_an_event() {
 }
 
 #[tokio::test]
+async fn a_volume_that_does_not_come_is_named_until_it_is_there() {
+    let mut world = World::new("mount").await;
+    world.apply("llm", small()).await;
+    let pod = world.wait_for_pods("a pod", |pods| pods.len() == 1).await.remove(0);
+    let note = "MountVolume.SetUp failed for volume \"ca\" : configmap \"nope\" not found";
+    world.fail_mount(&pod, note).await;
+    let message = world.wait_for_condition("llm", "Stalled", "True/VolumeMountFailed").await;
+    assert!(message.contains(note) && message.contains("create what it names"), "{message}");
+    world.bring_up(&pod.name_any()).await;
+    world.wait_for_condition("llm", "Ready", "True/ReplicasRoutable").await;
+}
+
+#[tokio::test]
 async fn a_service_of_someone_else_is_left_alone() {
     let world = World::new("taken").await;
     let services: Api<Service> = world.ns.api();

@@ -130,7 +130,7 @@ fn each_cause_of_trouble_is_named() {
             backoff.clone(),
             ended("OOMKilled", ""),
             Cause::OutOfMemory,
-            "container engine was killed for its memory; raise spec.resources.memory",
+            "container engine was killed for its memory; raise spec.resources.memory (with sharedMemory in it), or make the engine take less with kv-cache-memory-bytes, max-model-len or max-num-seqs in spec.engine.args",
         ),
         (
             "engine",

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodStatus};
 
 use super::last_words::last_words;
-use crate::contract::{FETCH_CONTAINER, MODELS_DIR, REFUSED_EXIT_CODE};
+use crate::contract::{ENGINE_CONTAINER, FETCH_CONTAINER, MODELS_DIR, REFUSED_EXIT_CODE};
 
 /// Longest message that is carried on into conditions, in characters.
 const MAX_MESSAGE: usize = 1024;
@@ -27,6 +27,10 @@ pub struct Trouble {
 pub enum Cause {
     /// The image cannot be pulled.
     ImagePullFailed,
+    /// A volume cannot be attached or mounted.
+    VolumeMountFailed,
+    /// The node cannot give the pod a network or a sandbox.
+    PodSandboxFailed,
     /// The model's file is not the one that `sha256` names.
     ChecksumMismatch,
     /// There is no such file or folder on the model's volume.
@@ -45,8 +49,10 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::ImagePullFailed,
+        Self::VolumeMountFailed,
+        Self::PodSandboxFailed,
         Self::ChecksumMismatch,
         Self::ModelNotFound,
         Self::ModelFetchFailed,
@@ -135,7 +141,7 @@ fn of_end(status: &ContainerStatus, end: &ContainerStateTerminated, role: Role) 
     let (cause, message) = match end.reason.as_deref() {
         Some("OOMKilled") => (
             Cause::OutOfMemory,
-            format!("container {container} was killed for its memory; raise spec.resources.memory"),
+            format!("container {container} was killed for its memory; {}", memory_remedy(container)),
         ),
         Some("StartError" | "ContainerCannotRun") => (Cause::ContainerConfigInvalid, message),
         _ if lower.contains("sha256") || lower.contains("sha-256") || lower.contains("checksum") => {
@@ -153,6 +159,15 @@ fn of_end(status: &ContainerStatus, end: &ContainerStateTerminated, role: Role) 
     Trouble { passing, ..trouble(cause, &message) }
 }
 
+fn memory_remedy(container: &str) -> &'static str {
+    match container {
+        ENGINE_CONTAINER => {
+            "raise spec.resources.memory (with sharedMemory in it), or make the engine take less with kv-cache-memory-bytes, max-model-len or max-num-seqs in spec.engine.args"
+        }
+        _ => "raise spec.resources.memory",
+    }
+}
+
 /// Whether the container ended soon after it had ended before.
 fn is_loop(status: &ContainerStatus, end: &ContainerStateTerminated) -> bool {
     let lived = match (&end.started_at, &end.finished_at) {
@@ -164,7 +179,7 @@ fn is_loop(status: &ContainerStatus, end: &ContainerStateTerminated) -> bool {
     num_ends > 1 && lived < STABLE
 }
 
-fn trouble(cause: Cause, message: &str) -> Trouble {
+pub(super) fn trouble(cause: Cause, message: &str) -> Trouble {
     Trouble { cause, message: cut(message), passing: false }
 }
 

@@ -24,6 +24,7 @@ fn pod(name: &str, revision: &str) -> ObservedPod {
         terminating: false,
         drain: None,
         scheduled: true,
+        setup_since: None,
         initialized: true,
         engine_running: true,
         containers_ready: true,

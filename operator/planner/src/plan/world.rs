@@ -276,6 +276,7 @@ fn pod(name: &str, number: u32) -> ObservedPod {
         terminating: false,
         drain: None,
         scheduled: false,
+        setup_since: None,
         initialized: false,
         engine_running: false,
         containers_ready: false,

@@ -59,6 +59,7 @@ fn pod(name: &str, revision: &str) -> ObservedPod {
         terminating: false,
         drain: None,
         scheduled: true,
+        setup_since: None,
         initialized: true,
         engine_running: true,
         containers_ready: true,
@@ -129,6 +130,8 @@ fn each_cause_of_a_stall_is_named() {
         (Cause::ChecksumMismatch, "sha256 differs", "True/ChecksumMismatch"),
         (Cause::ModelFetchFailed, "404", "True/ModelFetchFailed"),
         (Cause::CrashLoop, "unknown architecture", "True/CrashLoop"),
+        (Cause::VolumeMountFailed, "secret", "True/VolumeMountFailed"),
+        (Cause::PodSandboxFailed, "network", "True/PodSandboxFailed"),
         (Cause::OutOfMemory, "killed", "True/OutOfMemory"),
         (Cause::ContainerConfigInvalid, "secret", "True/ContainerConfigInvalid"),
     ];

@@ -39,6 +39,14 @@ async fn an_image_that_does_not_exist_is_named() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_missing_config_map_that_an_overlay_mounts_is_named() -> Result<()> {
+    let volume = json!({"name": "settings", "configMap": {"name": "no-such-settings"}});
+    let mount = json!({"name": "engine", "volumeMounts": [{"name": "settings", "mountPath": "/settings"}]});
+    let spec = json!({"podTemplate": {"spec": {"volumes": [volume], "containers": [mount]}}});
+    is_told(World::create("no-config").await?, spec, STALLED, "no-such-settings").await
+}
+
+#[tokio::test]
 async fn a_checksum_that_differs_is_named() -> Result<()> {
     let spec = json!({"model": {"sha256": "0".repeat(64)}});
     is_told(World::create("checksum").await?, spec, STALLED, "sha-256").await

@@ -4,7 +4,12 @@ use serde_json::{Map, Value};
 
 use crate::definition;
 
-/// Everything in `manifest.spec` that the schema of the CRD refuses, as `path: problem`. CEL rules are not part of
+/// Fields beside `spec`.
+const TOP_LEVEL: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+/// How much of a misspelt name must be right for a guess what was meant.
+const SIMILAR: f64 = 0.8;
+
+/// Everything in `manifest` beside its metadata that the schema of the CRD refuses, as `path: problem`. CEL rules are not part of
 /// this: with the feature `cel`, `LLMService::validate_cel` evaluates them.
 ///
 /// # Panics
@@ -13,6 +18,11 @@ pub fn schema_violations(manifest: &Value) -> Vec<String> {
     let crd = serde_json::to_value(definition()).expect("a definition is JSON");
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let mut found = Vec::new();
+    for name in manifest.as_object().into_iter().flatten().map(|(name, _)| name) {
+        if !TOP_LEVEL.contains(&name.as_str()) {
+            found.push(unknown(name, name, TOP_LEVEL));
+        }
+    }
     match manifest.get("spec") {
         Some(spec) => check(schema, spec, "spec", &mut found),
         None => found.push("spec: is required".to_owned()),
@@ -80,8 +90,20 @@ fn object(schema: &Value, fields: &Map<String, Value>, path: &str, found: &mut V
         let path = format!("{path}.{name}");
         match schema["properties"].get(name).or_else(|| schema.get("additionalProperties")) {
             Some(schema) => check(schema, value, &path, found),
-            None => found.push(format!("{path}: is no known field")),
+            None => {
+                let known = schema["properties"].as_object().into_iter().flatten();
+                found.push(unknown(&path, name, known.map(|(known, _)| known.as_str())));
+            }
         }
+    }
+}
+
+fn unknown<'a>(path: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let likeness = |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
+    let likely = known.into_iter().map(|known| (likeness(known), known)).filter(|(is, _)| *is >= SIMILAR);
+    match likely.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((_, meant)) => format!("{path}: is no known field; did you mean {meant}?"),
+        None => format!("{path}: is no known field"),
     }
 }
 
@@ -151,9 +173,11 @@ mod tests {
             "resources": {"cpu": 1.5},
             "engine": {"args": [{"name": "x", "values": [1]}, {"name": "x"}]},
             "replica": 1,
-        }});
+            "colour": "red",
+        }, "replicas": 2});
         let found = schema_violations(&manifest).join("\n");
         assert!(!found.contains("0.0"), "{found}");
+        assert!(found.lines().any(|line| line == "spec.colour: is no known field"), "{found}");
         for expected in [
             "spec.model.uri: is required",
             "spec.model.servedNames[1]: stands in the list twice",
@@ -162,7 +186,8 @@ mod tests {
             "spec.resources.cpu: must be a quantity",
             "spec.engine.args[0].values[0]: must be a string",
             "spec.engine.args[1]: stands in the list twice",
-            "spec.replica: is no known field",
+            "spec.replica: is no known field; did you mean replicas?",
+            "replicas: is no known field",
         ] {
             assert!(found.contains(expected), "{expected} is not in\n{found}");
         }

@@ -15,7 +15,7 @@ pub struct ModelSpec {
     #[schemars(length(min = 1, max = 2048))]
     #[x_kube(
         validation = Rule::new("self.matches('^(pvc|https?|file)://')")
-            .message("model.uri must start with pvc://, http://, https:// or, with regatta local only, file://"),
+            .message("model.uri must start with pvc://, http://, https:// or, with regatta local only, file://; a name such as org/model is not looked up on a model hub: put its files on a volume, or give the https:// address of its GGUF file"),
         validation = Rule::new(r"!self.startsWith('pvc://') || self.matches('^pvc://[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[^/]')")
             .message("model.uri must name a claim and a path in it, as in pvc://my-claim/folder/model.gguf"),
         validation = Rule::new(r"!self.startsWith('http') || self.matches('^https?://[^/?#@]+/([^?#]*/)?[A-Za-z0-9_][-+.A-Za-z0-9_]*([?][^#]*)?$')")

@@ -101,9 +101,12 @@ pub(crate) struct LocalArgs {
     /// Folder that stands for a PersistentVolumeClaim; may be repeated.
     #[arg(long, value_name = "CLAIM=FOLDER", value_parser = claim)]
     pub pvc: Vec<(String, PathBuf)>,
-    /// Port of the gateway on 127.0.0.1.
+    /// Port of the gateway on 127.0.0.1; 0: a free one.
     #[arg(long, default_value_t = 8080)]
     pub port: u16,
+    /// Port on 127.0.0.1 of /metrics of the gateway and all engines; absent: none. 0: a free one.
+    #[arg(long)]
+    pub metrics_port: Option<u16>,
     /// The program regatta-engine; absent: the one beside this program, else the one on PATH.
     #[arg(long, value_name = "PATH")]
     pub engine: Option<PathBuf>,

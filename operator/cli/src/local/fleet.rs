@@ -97,6 +97,11 @@ impl Fleet {
         !members.is_empty() && members.values().all(|m| m.phase == Phase::Failed)
     }
 
+    /// Every process and where it listens; none before its first start.
+    pub(crate) fn addresses(&self) -> Vec<(Name, Option<SocketAddr>)> {
+        self.members().iter().map(|(name, member)| (name.clone(), member.replica.address)).collect()
+    }
+
     /// What clients find at `address`, in one line.
     pub(crate) fn summary(&self, address: &str) -> String {
         let table = self.table(&self.members());

@@ -24,6 +24,9 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<ValidatedService>> {
     for document in documents.iter().filter(|d| !d.is_null()) {
         let kind = document["kind"].as_str().unwrap_or("a document without kind");
         let name = document["metadata"]["name"].as_str().unwrap_or("without name");
+        if kind != "LLMService" && kind.eq_ignore_ascii_case("LLMService") {
+            bail!("{}: kind {kind} of {name} is spelt LLMService", file.display());
+        }
         if kind != "LLMService" {
             say!("skipping {kind} {name}: only LLMServices run here");
             continue;
@@ -63,8 +66,9 @@ fn parse(document: &Value) -> anyhow::Result<ValidatedService> {
     if !violations.is_empty() {
         bail!("{}", violations.join("\n  "));
     }
-    let service: LLMService = serde_json::from_value(document.clone())?;
+    // Before types are read: a rule says better what is wrong with a value.
     check_rules(document)?;
+    let service: LLMService = serde_json::from_value(document.clone())?;
     let mut valid = validate(&service, Place::Local)?;
     if valid.namespace.is_empty() {
         valid.namespace = "default".into();
@@ -78,8 +82,24 @@ fn parse(document: &Value) -> anyhow::Result<ValidatedService> {
 #[cfg(feature = "cel")]
 fn check_rules(document: &Value) -> anyhow::Result<()> {
     let Err(errors) = kube::core::cel::validate_cel(&Written(document)) else { return Ok(()) };
-    let messages: Vec<String> = errors.into_vec().into_iter().map(|e| e.message).collect();
+    let messages: Vec<String> =
+        errors.into_vec().iter().map(|e| told(document, &e.field_path, &e.message)).collect();
     bail!("{}", messages.join("\n  "))
+}
+
+/// A broken rule with its place and, for a single value, what stands there.
+#[cfg(feature = "cel")]
+fn told(document: &Value, path: &str, message: &str) -> String {
+    let steps = path.split(['.', '[', ']']).filter(|step| !step.is_empty());
+    let value = steps.fold(document, |value, step| match step.parse::<usize>() {
+        Ok(index) => &value[index],
+        Err(_) => &value[step],
+    });
+    match value.as_str() {
+        Some(text) => format!("{path} '{text}': {message}"),
+        None if path.is_empty() => message.to_owned(),
+        None => format!("{path}: {message}"),
+    }
 }
 
 /// An LLMService as it was written: read into types and back, a duration would be spelt in another way.
@@ -165,7 +185,27 @@ mod tests {
             ("", "holds no LLMService"),
             ("a: [", "is no valid YAML"),
             (&service("a", "{model: {uri: 's3://m'}}"), "must start with"),
-            (&service("a", "{model: {uri: 'file:///m'}, replica: 2}"), "spec.replica: is no known field"),
+            (
+                &service("a", "{model: {uri: 'file:///m'}, replica: 2}"),
+                "spec.replica: is no known field; did you mean replicas?",
+            ),
+            (
+                &service("a", "{model: {uri: org/name}}"),
+                "spec.model.uri 'org/name': model.uri must start with",
+            ),
+            (&service("a", "{model: {uri: org/name}}"), "not looked up on a model hub"),
+            (
+                &service("a", "{model: {uri: 'file:///m'}, rollout: {drainTimeout: '5'}}"),
+                "spec.rollout.drainTimeout '5': rollout.drainTimeout must be a duration such as 90s",
+            ),
+            (
+                &service(
+                    "a",
+                    "{model: {uri: 'file:///m'}, engine: {args: [{name: x}, {name: port, values: ['1']}]}}",
+                ),
+                "spec.engine.args[1].name 'port': this engine argument is set by Regatta itself",
+            ),
+            (&service("a", "{model: {uri: 'file:///m'}}").replace("LLMS", "LLMs"), "is spelt LLMService"),
             (&service("A", "{model: {uri: 'file:///m'}}"), "metadata.name must start with a letter"),
             (
                 &[service("a", "{model: {uri: 'file:///m'}}"), service("a", "{model: {uri: 'file:///m'}}")]

@@ -14,6 +14,7 @@ mod cache;
 mod engine;
 mod fleet;
 mod manifest;
+mod metrics;
 mod output;
 mod probe;
 mod process;
@@ -21,7 +22,7 @@ mod resolve;
 #[cfg(test)]
 mod testing;
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use futures::future::join_all;
@@ -45,9 +46,12 @@ pub(crate) async fn run(args: LocalArgs) -> anyhow::Result<()> {
     let shutdown = shutdown::on_signal()?;
     let services = manifest::read(&args.file)?;
     let engine = engine::locate(args.engine.as_deref())?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).await.with_context(|| {
-        format!("cannot listen on 127.0.0.1:{}; choose another port with --port", args.port)
-    })?;
+    let listener = listen(args.port, "--port").await?;
+    let metrics = match args.metrics_port {
+        Some(port) => Some(listen(port, "--metrics-port").await?),
+        None => None,
+    };
+    let metrics_address = metrics.as_ref().map(TcpListener::local_addr).transpose()?;
     let mut runs = Vec::new();
     for service in &services {
         runs.push(resolve::resolve(service, &args.pvc)?);
@@ -60,7 +64,8 @@ pub(crate) async fn run(args: LocalArgs) -> anyhow::Result<()> {
     }
     budget::share(&mut runs);
     let gateway = Gateway::new(Limits::default());
-    let fleet = Fleet::new(&services, gateway.clone());
+    let fleet = Arc::new(Fleet::new(&services, gateway.clone()));
+    let pages = metrics::serve(metrics, gateway.clone(), fleet.clone());
     let keeper = Keeper { engine: &engine, fleet: &fleet, shutdown: &shutdown };
     let ended = CancellationToken::new();
     // Engines are started from this task, hence from the main thread: their death signal follows that thread.
@@ -70,7 +75,12 @@ pub(crate) async fn run(args: LocalArgs) -> anyhow::Result<()> {
         ended.cancel();
         outcomes
     };
-    let outcomes = tokio::join!(engines, serve(gateway, listener, &fleet, &runs, &shutdown, &ended)).0;
+    let metrics = metrics_address.map_or_else(String::new, |a| format!("; metrics at http://{a}/metrics"));
+    let front = Front { gateway, listener, metrics };
+    let outcomes = tokio::select! {
+        (outcomes, ()) = async { tokio::join!(engines, front.serve(&fleet, &runs, &shutdown, &ended)) } => outcomes,
+        never = pages => match never {},
+    };
     let mut faults: Vec<String> =
         outcomes.iter().filter_map(|o| o.as_ref().err()).map(ToString::to_string).collect();
     if !faults.is_empty() && faults.len() == outcomes.len() {
@@ -80,37 +90,58 @@ pub(crate) async fn run(args: LocalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Clients are let in once every engine had its chance, so that the first request finds what it asks for. After a
-/// signal each engine finishes what it has within its service's drain timeout; once all have ended, so does this.
-async fn serve(
+async fn listen(port: u16, option: &str) -> anyhow::Result<TcpListener> {
+    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+    bound.with_context(|| format!("cannot listen on 127.0.0.1:{port}; choose another port with {option}"))
+}
+
+/// What clients of a run meet.
+struct Front {
     gateway: Gateway,
     listener: TcpListener,
-    fleet: &Fleet,
-    runs: &[Run],
-    shutdown: &CancellationToken,
-    ended: &CancellationToken,
-) {
-    tokio::select! {
-        () = fleet.settled() => {}
-        () = shutdown.cancelled() => return,
-    }
-    if shutdown.is_cancelled() {
-        return;
-    }
-    let address = listener.local_addr().map_or_else(|_| "127.0.0.1".into(), |a| a.to_string());
-    say!("{}; stop with Ctrl-C", fleet.summary(&address));
-    let longest = runs.iter().map(|run| run.service.drain_timeout).max().unwrap_or_default();
-    let all_gone = async {
-        shutdown.cancelled().await;
-        say!(
-            "stopping; requests under way have up to {} s, a second Ctrl-C ends them at once",
-            longest.as_secs()
+    /// Where metrics are, as a part of a sentence.
+    metrics: String,
+}
+
+impl Front {
+    /// Clients are let in once every engine had its chance, so that the first request finds what it asks for. After a
+    /// signal each engine finishes what it has within its service's drain timeout; once all have ended, so does this.
+    async fn serve(
+        self,
+        fleet: &Fleet,
+        runs: &[Run],
+        shutdown: &CancellationToken,
+        ended: &CancellationToken,
+    ) {
+        tokio::select! {
+            () = fleet.settled() => {}
+            () = shutdown.cancelled() => return,
+        }
+        if shutdown.is_cancelled() {
+            return;
+        }
+        let address = self.listener.local_addr().map_or_else(|_| "127.0.0.1".into(), |a| a.to_string());
+        say!("{}{}; stop with Ctrl-C", fleet.summary(&address), self.metrics);
+        let longest = runs.iter().map(|run| run.service.drain_timeout).max().unwrap_or_default();
+        let all_gone = async {
+            shutdown.cancelled().await;
+            say!(
+                "stopping; requests under way have up to {} s, a second Ctrl-C ends them at once",
+                longest.as_secs()
+            );
+            ended.cancelled().await;
+            sleep(FLUSH).await;
+        };
+        let serving = regatta_gateway::serve(
+            self.gateway,
+            self.listener,
+            Duration::ZERO,
+            longest + FLUSH,
+            shutdown.clone(),
         );
-        ended.cancelled().await;
-        sleep(FLUSH).await;
-    };
-    tokio::select! {
-        () = regatta_gateway::serve(gateway, listener, Duration::ZERO, longest + FLUSH, shutdown.clone()) => {}
-        () = all_gone => {}
+        tokio::select! {
+            () = serving => {}
+            () = all_gone => {}
+        }
     }
 }

@@ -204,7 +204,7 @@ async fn becomes_ready(port: u16, name: &str) {
         () = startup.succeeds() => {}
         never = report => match never {},
     }
-    say!("{name}: ready after {:.1} s", began.elapsed().as_secs_f64());
+    say!("{name}: ready after {:.1} s on http://127.0.0.1:{port}", began.elapsed().as_secs_f64());
 }
 
 async fn wait(child: &mut Child) -> Result<ExitStatus, String> {

@@ -36,3 +36,21 @@ async fn services_that_share_a_name_are_one_model_that_was_created_with_the_run(
     assert_eq!((&models["data"][0]["id"], models["data"].as_array().map(Vec::len)), (&json!("m"), Some(1)));
     assert!(models["data"][0]["created"].as_u64().is_some_and(|created| created >= before), "{models}");
 }
+
+#[tokio::test]
+async fn metrics_of_the_gateway_and_of_every_engine_are_on_one_page() {
+    let local = Local::ready(&service("tiny", &tiny_model(), ", replicas: 2"));
+    drop(local.begin_long_stream("tiny").await);
+    let page =
+        local.client.get(&local.metrics).send().await.expect("an answer").text().await.expect("a page");
+    for replica in ["tiny-0", "tiny-1"] {
+        let has = |start: &str| page.lines().any(|l| l.starts_with(start) && l.contains(replica));
+        assert!(
+            has("regatta_local_engine_up{replica=") && has("vllm:num_requests_running{replica="),
+            "{page}"
+        );
+    }
+    let declared = page.lines().filter(|line| *line == "# TYPE vllm:num_requests_running gauge").count();
+    assert!(declared == 1 && page.contains("\nregatta_gateway_requests_in_flight{model=\"tiny\"}"), "{page}");
+    assert!(page.ends_with("# EOF\n"), "{page}");
+}

@@ -35,6 +35,7 @@ pub(crate) struct Local {
     seen: Vec<String>,
     pub(crate) client: reqwest::Client,
     pub(crate) url: String,
+    pub(crate) metrics: String,
     _folder: tempfile::TempDir,
 }
 
@@ -43,8 +44,9 @@ impl Local {
     pub(crate) fn ready(manifest: &str) -> Self {
         let mut local = Self::start(manifest);
         let line = local.wait_for("ready: ");
-        let address = line.split_whitespace().find(|word| word.starts_with("http://")).expect("an address");
-        local.url = address.to_owned();
+        let mut addresses = line.split([' ', ';']).filter(|word| word.starts_with("http://"));
+        local.url = addresses.next().expect("an address").to_owned();
+        local.metrics = addresses.next().expect("where metrics are").to_owned();
         local
     }
 
@@ -55,7 +57,7 @@ impl Local {
         let engine = Path::new(env!("CARGO_BIN_EXE_regatta")).with_file_name("regatta-engine");
         assert!(engine.is_file(), "{} is missing: cargo build --bin regatta-engine", engine.display());
         let mut child = Command::new(env!("CARGO_BIN_EXE_regatta"))
-            .args(["local", "--port", "0", "-f"])
+            .args(["local", "--port", "0", "--metrics-port", "0", "-f"])
             .arg(&file)
             .arg("--engine")
             .arg(engine)
@@ -67,7 +69,15 @@ impl Local {
         // The first caller installs it for the process.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
-        Self { child, lines, seen: Vec::new(), client, url: String::new(), _folder: folder }
+        Self {
+            child,
+            lines,
+            seen: Vec::new(),
+            client,
+            url: String::new(),
+            metrics: String::new(),
+            _folder: folder,
+        }
     }
 
     /// Waits for a line with `text`.

@@ -13,7 +13,7 @@ pub enum SpecError {
     FileInCluster(String),
     /// A scheme that nothing fetches.
     #[error(
-        "model.uri '{0}' must start with pvc://, http:// or https://; file:// works with regatta local only"
+        "model.uri '{0}' must start with pvc://, http:// or https://; file:// works with regatta local only. Nothing is looked up on a model hub by its name: put its files on a volume, or give the https:// address of its GGUF file"
     )]
     Scheme(String),
     /// A URI of a known scheme that lacks a part.

@@ -25,7 +25,7 @@ demo-local: toolchain-rust model ## the same answer without Kubernetes or root
 	@e2e/tools/demo-local.sh
 
 .PHONY: test
-test: lint generated test-unit test-cluster ## everything CI runs
+test: lint generated test-unit test-cluster ## everything CI runs (root, for the tests on a cluster)
 
 .PHONY: soak
 soak: tools model build ## the long versions of the same tests
@@ -49,24 +49,25 @@ simulate-check: toolchain-rust model ## the simulator and the real engine over t
 		--check --requests 60 --token-scale 0.1 --time-scale 4 --max-num-seqs 32 --max-model-len 4096
 
 .PHONY: lint
-lint: toolchain tools ## format, lints, licences, chart, links of the docs
+lint: toolchain tools ## format, lints, licences, chart, links of the docs, Dockerfiles
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo deny --log-level error check bans licenses sources
 	bash -n e2e/tools/*.sh .ci/run
 	e2e/tools/check-chart.sh
 	e2e/tools/check-docs.py
+	e2e/tools/check-dockerfiles.py
 
 .PHONY: generated
 generated: build ## files that programs write are current
 	e2e/tools/check-generated.sh
 
 .PHONY: test-unit
-test-unit: tools model build ## tests that need no cluster
+test-unit: tools model build ## tests that need no cluster and no root
 	cargo nextest run --locked --workspace -E 'not binary(/^(cluster|path|harness)/)'
 
 .PHONY: test-cluster
-test-cluster: tools model build cluster-binaries images ## tests on a real Kubernetes, in namespaces that die with them
+test-cluster: tools model build cluster-binaries images ## tests on a real Kubernetes, in namespaces that die with them (root)
 	@e2e/tools/test-cluster.sh
 
 .PHONY: build
@@ -82,7 +83,7 @@ images: cluster-binaries ## OCI images under .images/, without a container engin
 	$(CLUSTER) image all
 
 .PHONY: cluster-up
-cluster-up: cluster-binaries ## a Kubernetes node on this host's network; kubeconfig at .cluster/kubeconfig
+cluster-up: cluster-binaries ## a Kubernetes node on this host's network (root on Debian); kubeconfig at .cluster/kubeconfig
 	$(CLUSTER) up
 
 .PHONY: cluster-down

@@ -37,3 +37,10 @@ readinessProbe:
   periodSeconds: 2
   timeoutSeconds: 5
 {{- end }}
+
+{{/* Read by Prometheus configurations that go by annotations; others ignore them. */}}
+{{- define "regatta.scrapeAnnotations" -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: "9090"
+prometheus.io/path: /metrics
+{{- end }}

@@ -178,9 +178,10 @@ fn a_hit_must_hold_for_every_group() {
 fn the_first_answer_to_a_prompt_and_all_later_ones_are_the_same() {
     for groups in [&[KvGroup::Full][..], &[window(7)], &[KvGroup::Full, window(7)]] {
         let mut world = World::new(64, 16, groups);
-        let cold = world.run(0..50, 20);
-        let warm = world.run(0..50, 20);
-        assert_eq!((cold.num_cached_tokens, warm.num_cached_tokens), (0, 48));
+        let (prompt, max_tokens) = if cfg!(miri) { (0..18, 4) } else { (0..50, 20) };
+        let cold = world.run(prompt.clone(), max_tokens);
+        let warm = world.run(prompt.clone(), max_tokens);
+        assert_eq!((cold.num_cached_tokens, warm.num_cached_tokens), (0, prompt.end - 2));
         assert_eq!(cold.token_ids, warm.token_ids);
     }
 }

@@ -60,18 +60,20 @@ fn a_decode_goes_on_over_the_token_that_the_step_in_flight_samples() {
 
 #[test]
 fn a_batch_of_decodes_overlaps_in_every_step() {
-    let mut world = world(RunnerLimits { num_blocks: 256, ..TWO_IN_FLIGHT });
-    (0..8).for_each(|i| _ = world.add(100 * i..100 * i + 5, 50));
-    assert_eq!(run_overlapped(&mut world), (50, 49));
+    let (num_sequences, len) = if cfg!(miri) { (3, 12) } else { (8, 50) };
+    let mut world = world(RunnerLimits { num_blocks: 16 * num_sequences, ..TWO_IN_FLIGHT });
+    (0..num_sequences).for_each(|i| _ = world.add(100 * i..100 * i + 5, len));
+    assert_eq!(run_overlapped(&mut world), (len as usize, len as usize - 1));
     world.finish();
 }
 
 #[test]
 fn the_chunks_of_a_prompt_overlap_and_without_tokens_fed_back_nothing_else_does() {
     for (feeds_sampled_tokens, num_overlaps) in [(true, 13), (false, 9)] {
-        let mut world = world(RunnerLimits { num_blocks: 256, feeds_sampled_tokens, ..TWO_IN_FLIGHT });
+        let mut world =
+            world(RunnerLimits { max_num_batched_tokens: 8, feeds_sampled_tokens, ..TWO_IN_FLIGHT });
         // Ten chunks, of which the last samples the first of five tokens.
-        world.add(0..640, 5);
+        world.add(0..80, 5);
         assert_eq!(run_overlapped(&mut world), (14, num_overlaps));
         world.finish();
     }
@@ -172,17 +174,17 @@ fn two_steps_that_fail_one_after_the_other_leave_nothing_behind() {
 
 #[test]
 fn log_probabilities_of_a_prompt_are_whole_where_its_chunks_overlap() {
-    let mut world = world(TWO_IN_FLIGHT);
+    let mut world = world(RunnerLimits { max_num_batched_tokens: 16, ..TWO_IN_FLIGHT });
     let sampling = SamplingParams { max_tokens: 3, prompt_logprobs: Some(0), ..SamplingParams::default() };
-    let id = world.add_with(0..200, 0, sampling);
+    let id = world.add_with(0..50, 0, sampling);
     let (_, num_overlaps) = run_overlapped(&mut world);
     assert_eq!(num_overlaps, 5);
-    assert_eq!(world.sequences[&id].prompt_logprobs.len(), 199);
+    assert_eq!(world.sequences[&id].prompt_logprobs.len(), 49);
 }
 
 #[test]
 fn a_full_pool_empties_the_pipeline_and_everybody_ends() {
-    for num_blocks in 9..16 {
+    for num_blocks in 9..if cfg!(miri) { 10 } else { 16 } {
         let config = SchedulerConfig { reserve_full_isl: false, ..SchedulerConfig::default() };
         let mut world = World::new(RunnerLimits { num_blocks, ..TWO_IN_FLIGHT }, config);
         (0..4).for_each(|i| _ = world.add(100 * i..100 * i + 8, 24));
@@ -202,7 +204,7 @@ fn an_urgent_sequence_gets_what_those_that_run_ahead_hold() {
     {
         let policy = SchedulingPolicy::Priority { ageing_steps: 1000 };
         let mut world = World::new(limits, SchedulerConfig { policy, ..SchedulerConfig::default() });
-        let patient = [world.add_with_priority(0..16, 32, 5), world.add_with_priority(100..116, 32, 5)];
+        let patient = [world.add_with_priority(0..16, 8, 5), world.add_with_priority(100..116, 8, 5)];
         let mut steps: Vec<Step> = vec![world.submit().unwrap(), world.submit().unwrap()];
         assert_eq!(world.ran(), patient);
         let urgent = world.add_with_priority(200..288, 2, 0);

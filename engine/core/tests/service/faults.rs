@@ -36,7 +36,7 @@ fn a_nearly_full_cache_always_lets_someone_go_on() {
 #[test]
 fn a_cache_full_of_old_prefixes_gives_way() {
     let mut world = World::new(RunnerLimits { num_blocks: 8, ..LIMITS }, SchedulerConfig::default());
-    for i in 0..20 {
+    for i in 0..if cfg!(miri) { 3 } else { 20 } {
         world.add(100 * i..100 * i + 28, 4);
         world.finish();
         assert!(world.scheduler.stats().blocks.cached >= 7);
@@ -55,7 +55,7 @@ fn a_model_that_never_stops_is_stopped_by_length() {
 #[test]
 fn blocks_of_failed_and_cancelled_sequences_let_others_in() {
     let mut world = World::new(RunnerLimits { num_blocks: 8, ..LIMITS }, SchedulerConfig::default());
-    for _ in 0..20 {
+    for _ in 0..if cfg!(miri) { 3 } else { 20 } {
         world.add(0..24, 8);
         let step = world.submit().unwrap();
         world.fail(step);
@@ -73,9 +73,10 @@ fn blocks_of_failed_and_cancelled_sequences_let_others_in() {
 #[test]
 fn swapping_with_every_pool_full_still_ends() {
     let config = SchedulerConfig { preemption_mode: PreemptionMode::Swap, ..SchedulerConfig::default() };
-    for (num_blocks, num_host_blocks) in [(6, 1), (6, 5), (7, 40), (12, 6)] {
+    let pools = [(6, 1), (6, 5), (7, 40), (12, 6)];
+    for &(num_blocks, num_host_blocks) in if cfg!(miri) { &pools[1..2] } else { &pools[..] } {
         let mut world = World::new(RunnerLimits { num_blocks, num_host_blocks, ..LIMITS }, config.clone());
-        for i in 0..8 {
+        for i in 0..if cfg!(miri) { 3 } else { 8 } {
             world.add(100 * i..100 * i + 5, 4 * 6 - 5);
         }
         let num_steps = (0..).take_while(|_| world.step()).count();
@@ -132,7 +133,7 @@ fn a_cancelled_sequence_is_in_no_later_step() {
 #[test]
 fn a_cancelled_sequence_gives_its_row_back_in_flight_or_not() {
     let mut world = World::new(RunnerLimits { max_num_seqs: 1, ..LIMITS }, SchedulerConfig::default());
-    for in_flight in [false, true].repeat(10) {
+    for in_flight in [false, true].repeat(if cfg!(miri) { 2 } else { 10 }) {
         let gone = world.add(0..9, 100);
         let step = world.submit().unwrap();
         if in_flight {

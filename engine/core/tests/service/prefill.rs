@@ -7,8 +7,8 @@ use crate::world::{LIMITS, World};
 
 #[test]
 fn a_prompt_of_100_000_tokens_costs_decodes_one_budget_a_step_and_no_step() {
-    let (len, budget) = if cfg!(miri) { (500, 64) } else { (100_000, 512) };
-    let limits = RunnerLimits { block_size: 16, num_blocks: 8192, max_num_batched_tokens: budget, ..LIMITS };
+    let (len, budget, num_blocks) = if cfg!(miri) { (500, 64, 160) } else { (100_000, 512, 8192) };
+    let limits = RunnerLimits { block_size: 16, num_blocks, max_num_batched_tokens: budget, ..LIMITS };
     let config = SchedulerConfig { max_model_len: 120_000, ..SchedulerConfig::default() };
     let mut world = World::new(limits, config);
     let decoding: Vec<_> = (0..4).map(|i| world.add([i; 8], 400)).collect();

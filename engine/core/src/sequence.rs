@@ -292,6 +292,11 @@ impl Sequence {
         self.prompt_logprobs.as_ref().and_then(|_| self.prompt.get(position as usize).copied())
     }
 
+    /// Takes those of another sequence of the same prompt as reported; `false` when they already are, or nobody asked.
+    pub(crate) fn skip_prompt_logprobs(&mut self) -> bool {
+        self.prompt_logprobs.take().is_some()
+    }
+
     /// Adds the log-probabilities of the prompt tokens that follow `position`; the whole list once it is complete.
     /// Those computed a second time, after a preemption, are dropped.
     pub(crate) fn collect_prompt_logprobs(

@@ -1,5 +1,6 @@
 //! What the scheduler does in particular cases.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regatta_core::event::Event;
@@ -12,6 +13,8 @@ use regatta_core::scheduler::{
 };
 use regatta_core::sequence::SequenceId;
 use regatta_core::testing::{FakeRunner, Reply};
+
+const REPLY: Reply = Reply::Hash { vocab_size: 1000 };
 
 struct World {
     scheduler: Scheduler,
@@ -35,7 +38,7 @@ impl World {
         };
         Self {
             scheduler: Scheduler::new(config, limits),
-            runner: FakeRunner::new(limits, Reply::Hash { vocab_size: 1000 }),
+            runner: FakeRunner::new(limits, REPLY),
             plan: StepPlan::default(),
             updates: Vec::new(),
             num_sequences: 0,
@@ -272,6 +275,33 @@ fn forks_share_full_blocks_copy_the_partial_one_and_compute_the_last_prompt_toke
         assert_eq!(world.scheduler.stats().blocks.in_use, 0);
         assert_eq!(world.scheduler.stats().recompute_preemptions, 0);
     }
+}
+
+#[test]
+fn forks_are_told_the_log_probabilities_of_the_prompt_that_their_parent_computes() {
+    let mut world = World::new(64, 8, SchedulerConfig::default());
+    let prompt: Arc<[u32]> = (0..15).collect();
+    let sampling = SamplingParams { max_tokens: 3, prompt_logprobs: Some(1), ..SamplingParams::default() };
+    for choice in 0..3 {
+        let sampling = Arc::new(SamplingParams { choice, ..sampling.clone() });
+        let forks = (choice > 0).then_some(SequenceId(0));
+        let new = NewSequence::new(SequenceId(choice.into()), Arc::clone(&prompt), sampling);
+        world.scheduler.add(NewSequence { forks, ..new }).unwrap();
+    }
+    let mut num_computed = 0;
+    while world.step() {
+        num_computed += world.num_tokens().iter().sum::<u32>();
+    }
+    // The prompt, its last token again for each fork, and two of the three tokens of each.
+    assert_eq!(num_computed, 15 + 2 + 3 * 2);
+    let expected = REPLY.expected(&prompt, &sampling, 2048).prompt_logprobs;
+    let told = world.updates.iter().filter_map(|update| match &update.event {
+        Event::PromptLogprobs(logprobs) => Some((update.id, logprobs)),
+        _ => None,
+    });
+    let told: BTreeMap<_, _> = told.collect();
+    assert_eq!(told.len(), 3);
+    assert!(told.values().all(|&logprobs| *logprobs == expected));
 }
 
 #[test]

@@ -64,7 +64,8 @@ pub struct NewSequence {
     /// With [`SchedulingPolicy::Priority`]: lower goes first.
     pub priority: i32,
     /// A sequence of the same request that arrived before it: what both have in common is computed once. Its row is
-    /// looked at when this one is admitted; where it has none, this one is a sequence like any other.
+    /// looked at when this one is admitted; where it has none, this one is a sequence like any other. With the same
+    /// prompt goes the same wish for log-probabilities of it.
     pub forks: Option<SequenceId>,
     /// Whether it pauses after each token until [`Scheduler::resume`]. It ends by [`Scheduler::cancel`] alone, and is to
     /// be resumed with fewer than `max_tokens` tokens.

@@ -1,5 +1,7 @@
 //! What came of a step.
 
+use std::sync::Arc;
+
 use super::{Scheduler, Update};
 use crate::event::{Event, FinishReason};
 use crate::plan::{Row, SequenceOutput, SequencePlan, StepOutput, StepPlan};
@@ -74,11 +76,14 @@ impl Scheduler {
         if let Some(logprobs) =
             sequence.collect_prompt_logprobs(planned.position, &mut result.prompt_logprobs)
         {
+            let prompt = Arc::clone(&sequence.prompt);
+            self.report_to_forks(id, &prompt, &logprobs, updates);
             updates.push(Update { id, event: Event::PromptLogprobs(logprobs) });
         }
         if !planned.samples {
             return;
         }
+        let sequence = self.sequence_mut(row);
         if result.token_ids.is_empty() {
             return self.end(row, Event::Failed { reason: NO_TOKEN.to_owned() }, updates);
         }

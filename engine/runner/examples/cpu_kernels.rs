@@ -3,7 +3,8 @@
 //!     cargo run --release -p regatta-runner --example cpu_kernels -- [weight type] [repeats] [threads] [measure]
 //!
 //! Prints the median tokens a second for a prompt of 512, and for decoding 1 and 16 sequences at a context of 128
-//! (measures `prompt`, `decode1`, `decode16`; all if none is named), and where the time went.
+//! (measures `prompt`, `decode1`, `decode16`), the latter also at a context of 1000 (`decode1long`, `decode16long`); all
+//! if none is named. And where the time went.
 
 use std::time::{Duration, Instant};
 
@@ -214,7 +215,7 @@ impl Decoder {
         let part = |d: Duration| d.as_secs_f64() * 1e3 / steps as f64;
         let t = &self.times;
         println!(
-            "{what:12} {:9.1} tok/s (best {:9.1})   ms a step: linear {:.2} attention {:.2} rope {:.2} rest {:.2} logits {:.2}",
+            "{what:14} {:9.1} tok/s (best {:9.1})   ms a step: linear {:.2} attention {:.2} rope {:.2} rest {:.2} logits {:.2}",
             rate(seconds[steps / 2]),
             rate(seconds[0]),
             part(t.linear),
@@ -254,6 +255,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     if asked("decode16") {
         decoder.measure("decode 16", 16, 128, 1, repeats);
+    }
+    if asked("decode1long") {
+        decoder.measure("decode 1 long", 1, 1000, 1, 4 * repeats);
+    }
+    if asked("decode16long") {
+        decoder.measure("decode 16 long", 16, 1000, 1, repeats);
     }
     Ok(())
 }

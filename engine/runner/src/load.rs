@@ -100,7 +100,7 @@ pub enum LoadError {
     /// An option is out of bounds.
     #[error("{option} is {value}; {remedy}")]
     Option {
-        /// Its name.
+        /// Its name, as in [`LoadOptions`].
         option: &'static str,
         /// What was asked for.
         value: String,
@@ -110,7 +110,8 @@ pub enum LoadError {
     /// The KV pool is too small for one sequence.
     #[error(
         "the KV cache holds {held} tokens, fewer than one sequence of {max_model_len}: \
-         lower the maximum model length to at most {held}, or give the KV cache {needed_bytes} bytes"
+         lower the maximum model length to at most {held}, or give the KV cache {needed_bytes} bytes \
+         ({needed_blocks} blocks)"
     )]
     KvTooSmall {
         /// Tokens that fit.
@@ -119,6 +120,20 @@ pub enum LoadError {
         max_model_len: u32,
         /// Bytes for one such sequence.
         needed_bytes: u64,
+        /// The same in blocks.
+        needed_blocks: u64,
+    },
+    /// The KV pool is larger than the memory that is left.
+    #[error(
+        "the KV cache of {num_blocks} blocks takes {bytes} bytes and {available} bytes of memory are left; give it less"
+    )]
+    KvTooLarge {
+        /// Blocks asked for.
+        num_blocks: u64,
+        /// What they take.
+        bytes: u64,
+        /// What there is.
+        available: u64,
     },
 }
 
@@ -165,7 +180,7 @@ fn max_model_len(options: &LoadOptions, config: &ModelConfig) -> Result<u32, Loa
         None => Ok(context_length),
         Some(len) if (1..=context_length).contains(&len) => Ok(len),
         Some(len) => Err(LoadError::Option {
-            option: "the maximum model length",
+            option: "max_model_len",
             value: len.to_string(),
             remedy: format!("this model takes 1 to {context_length} tokens"),
         }),
@@ -177,14 +192,10 @@ fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
         1.. if value <= max => Ok(()),
         _ => Err(LoadError::Option { option, value: value.to_string(), remedy: format!("give 1 to {max}") }),
     };
-    within(
-        "the number of threads",
-        options.threads.map_or(1, |threads| threads.try_into().unwrap_or(u32::MAX)),
-        1024,
-    )?;
-    within("the block size", options.block_size, 1024)?;
-    within("the maximum number of sequences", options.max_num_seqs, 65_536)?;
-    within("the maximum number of batched tokens", options.max_num_batched_tokens, 1 << 20)
+    within("threads", options.threads.map_or(1, |threads| threads.try_into().unwrap_or(u32::MAX)), 1024)?;
+    within("block_size", options.block_size, 1024)?;
+    within("max_num_seqs", options.max_num_seqs, 65_536)?;
+    within("max_num_batched_tokens", options.max_num_batched_tokens, 1 << 20)
 }
 
 /// Bytes of a KV block: its tokens in the layers of a group.
@@ -201,7 +212,7 @@ fn num_host_blocks(options: &LoadOptions, model: &ModelConfig, kv: &KvLayout) ->
     let available = memory::available_bytes().unwrap_or(UNKNOWN_MEMORY);
     if options.swap_bytes > available {
         return Err(LoadError::Option {
-            option: "the swap space",
+            option: "swap_bytes",
             value: format!("{} bytes", options.swap_bytes),
             remedy: format!("{available} bytes of memory are left; give less, or none"),
         });
@@ -221,19 +232,15 @@ fn num_blocks(
     let blocks_of = |num_tokens| {
         u64::from(kv.groups.max_blocks(num_tokens, options.max_num_batched_tokens, options.block_size))
     };
+    let available = memory::available_bytes().unwrap_or(UNKNOWN_MEMORY);
     let num_blocks = match options.kv_memory {
         KvMemory::Blocks(num_blocks) => num_blocks.into(),
         KvMemory::Bytes(bytes) => bytes / block_bytes,
         KvMemory::Share(share) => {
             if !(share > 0.0 && share <= 1.0) {
                 let remedy = "give a number above 0 and at most 1".into();
-                return Err(LoadError::Option {
-                    option: "the memory share of the KV cache",
-                    value: share.to_string(),
-                    remedy,
-                });
+                return Err(LoadError::Option { option: "kv_memory", value: share.to_string(), remedy });
             }
-            let available = memory::available_bytes().unwrap_or(UNKNOWN_MEMORY);
             let available = available.saturating_sub(options.swap_bytes) as f64;
             let bytes = (available * f64::from(share)) as u64;
             (bytes / block_bytes).min(blocks_of(max_model_len) * u64::from(options.max_num_seqs))
@@ -244,8 +251,13 @@ fn num_blocks(
             blocks_of(len * options.block_size) <= num_blocks
         });
         let held = u64::from(held) * u64::from(options.block_size);
-        let needed_bytes = blocks_of(max_model_len) * block_bytes;
-        return Err(LoadError::KvTooSmall { held, max_model_len, needed_bytes });
+        let needed_blocks = blocks_of(max_model_len);
+        let needed_bytes = needed_blocks * block_bytes;
+        return Err(LoadError::KvTooSmall { held, max_model_len, needed_bytes, needed_blocks });
+    }
+    let bytes = num_blocks.saturating_mul(block_bytes);
+    if bytes > available {
+        return Err(LoadError::KvTooLarge { num_blocks, bytes, available });
     }
     // Block ids are 32 bits wide, and the last of them names none; a larger pool than that has no use.
     Ok(num_blocks.min(u64::from(u32::MAX)) as u32)

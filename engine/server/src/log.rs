@@ -6,7 +6,8 @@ use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 const VARIABLE: &str = "REGATTA_LOG";
 
-const DEFAULT: &str = "info";
+/// The ZeroMQ library tells each connection.
+const DEFAULT: &str = "info,zeromq=warn";
 
 /// Begins to log. A value of `REGATTA_LOG` that is no filter is said and left out.
 pub fn install() {
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_would_be_silent_is_refused() {
-        for good in ["", "info", "WARN", "off", "info,regatta_engine=debug", "[request]=trace"] {
+        for good in [DEFAULT, "", "info", "WARN", "off", "info,regatta_engine=debug", "[request]=trace"] {
             assert!(parse(good).is_ok(), "{good}");
         }
         for bad in ["inof", "info,debgu", "regatta=loud", "regatta_engine"] {

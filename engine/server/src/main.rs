@@ -1,6 +1,6 @@
 //! `regatta-engine`: serve, inspect, fetch, replay, simulate.
 
-use std::{io::Write, path::Path, process::ExitCode};
+use std::{io, io::Write, path::Path, process::ExitCode};
 
 use regatta_engine::{args, args::Command, fetch, inspect, log, replay, serve, simulate};
 
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
+    let prints = matches!(command, Command::Inspect { .. } | Command::Replay(_) | Command::Simulate(_));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = match command {
         Command::Serve(settings) => runtime.block_on(serve::serve(*settings)).map_err(Into::into),
@@ -33,8 +34,11 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Replay(settings) => {
             let mut out = std::io::BufWriter::new(std::io::stdout().lock());
             let replayed = replay::run(&settings, &mut out);
-            out.flush()?;
-            replayed.map_err(Into::into)
+            match out.flush() {
+                Ok(()) => replayed.map_err(Into::into),
+                // What cannot be read is told before that nobody reads.
+                Err(error) => replayed.map_err(Into::into).and(Err(error.into())),
+            }
         }
         Command::Simulate(settings) => {
             runtime.block_on(simulate::run(&settings, &mut std::io::stdout())).map_err(Into::into)
@@ -42,7 +46,16 @@ fn run(command: Command) -> anyhow::Result<()> {
     };
     // Loading cannot be interrupted; a process that ends does not wait for it.
     runtime.shutdown_background();
-    result
+    match result {
+        // Whoever read the answer, such as `head`, has enough of it.
+        Err(error) if prints && is_closed_pipe(&error) => Ok(()),
+        result => result,
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn print(model: &Path) -> anyhow::Result<()> {

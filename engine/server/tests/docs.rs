@@ -11,7 +11,9 @@ fn row(flag: &Flag) -> String {
     let several = if flag.multiple { "..." } else { "" };
     let default = flag.default.as_ref().map_or_else(String::new, |default| format!("`{default}`"));
     let env = flag.env.as_ref().map_or_else(String::new, |env| format!("; environment: `{env}`"));
-    format!("| `{}{value}{several}` | {default} | {}{env} |", flag.name, flag.help)
+    let values: Vec<String> = flag.values.iter().map(|value| format!("`{value}`")).collect();
+    let values = if values.is_empty() { String::new() } else { format!("; one of {}", values.join(", ")) };
+    format!("| `{}{value}{several}` | {default} | {}{values}{env} |", flag.name, flag.help)
 }
 
 #[test]
@@ -74,4 +76,47 @@ fn the_table_of_simulations_is_what_the_program_computes() {
         return;
     }
     assert_eq!(&table[..len], wanted, "REGATTA_WRITE_DOCS=1 with this test writes it");
+}
+
+/// Names of all fields, with those inside others after a dot.
+fn paths(value: &serde_json::Value, prefix: &str) -> Vec<String> {
+    let Some(object) = value.as_object() else { return vec![prefix.to_owned()] };
+    let join = |name: &str| if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
+    object.iter().flat_map(|(name, value)| paths(value, &join(name))).collect()
+}
+
+#[test]
+fn the_page_lists_every_field_of_a_simulation_for_programs() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/azure-llm-2023-conv-200.csv");
+    let argv =
+        ["regatta-engine", "simulate", trace.to_str().unwrap(), "--cost", "step=9000", "--requests", "20"];
+    let settings = match args::parse(argv) {
+        Ok(Command::Simulate(settings)) => settings,
+        other => panic!("{other:?}"),
+    };
+    let outcome = simulate::outcome(&settings).unwrap();
+    let report = simulate::Report::new(Default::default(), &outcome, Some(&outcome));
+    let written = paths(&serde_json::to_value(&report).unwrap(), "");
+    let text = std::fs::read_to_string(page("concepts/simulate-and-replay.md")).expect("the page is there");
+    let (_, table) = text.split_once("| field |").expect("the page has the table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let listed: Vec<&str> = rows
+        .flat_map(|row| row.split('|').nth(1))
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    let percentiles = ["p50", "p90", "p99", "max"];
+    for path in &written {
+        let short = path
+            .rsplit_once('.')
+            .filter(|(_, last)| percentiles.contains(last))
+            .map_or(&path[..], |(start, _)| start);
+        let short = short.strip_prefix("cost.").map_or(short, |_| "cost");
+        assert!(listed.contains(&short), "`{path}` is not in the table");
+    }
+    for field in listed {
+        assert!(
+            written.iter().any(|path| path == field || path.starts_with(&format!("{field}."))),
+            "`{field}` is no field"
+        );
+    }
 }

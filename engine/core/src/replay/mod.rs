@@ -11,8 +11,8 @@ mod replayer;
 
 pub use pseudonyms::Pseudonyms;
 pub use record::{
-    FORMAT_VERSION, Header, HeaderError, RecordedAdmission, RecordedPlan, RecordedSequence, RecordedShare,
-    STOP_TOKEN, ScheduleRecord,
+    CancelReason, FORMAT_VERSION, Header, HeaderError, RecordedAdmission, RecordedPlan, RecordedSequence,
+    RecordedShare, STOP_TOKEN, ScheduleRecord,
 };
 pub use recorder::{Observation, Recorder};
 pub use replayer::{ReplayError, ReplayedStep, Replayer, Share};

@@ -81,6 +81,18 @@ impl Header {
     }
 }
 
+/// Why a sequence was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelReason {
+    /// Nobody reads its answer any more.
+    Disconnected,
+    /// Its text came to a stop string.
+    StopString,
+    /// A beam search has ended, or goes on without it.
+    Beam,
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -90,7 +102,9 @@ pub enum ScheduleRecord {
     /// A held sequence goes on with this token.
     Resume(SequenceId, u32),
     /// A sequence was cancelled.
-    Cancel(SequenceId),
+    Cancel(SequenceId, CancelReason),
+    /// All sequences were ended: the engine shut down.
+    Abort,
     /// The scheduler was told what preempting costs.
     Costs(PreemptionCosts),
     /// The prefix cache was emptied.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::{Pseudonyms, RecordedPlan, RecordedSequence, STOP_TOKEN, ScheduleRecord};
+use super::{CancelReason, Pseudonyms, RecordedPlan, RecordedSequence, STOP_TOKEN, ScheduleRecord};
 use crate::event::{Event, FinishReason};
 use crate::plan::{Row, StepOutput, StepPlan};
 use crate::scheduler::{Decision, NewSequence, PreemptionCosts, Update};
@@ -17,7 +17,9 @@ pub enum Observation {
     /// A held sequence goes on with this token.
     Resumed(SequenceId, u32),
     /// A sequence was cancelled.
-    Cancelled(SequenceId),
+    Cancelled(SequenceId, CancelReason),
+    /// All sequences were ended.
+    Aborted,
     /// The scheduler was told what preempting costs.
     Costs(PreemptionCosts),
     /// The prefix cache was emptied.
@@ -103,10 +105,11 @@ impl Recorder {
             Observation::Resumed(id, token_id) => {
                 ScheduleRecord::Resume(id, self.pseudonyms.next(id, token_id))
             }
-            Observation::Cancelled(id) => {
+            Observation::Cancelled(id, reason) => {
                 self.end(id);
-                ScheduleRecord::Cancel(id)
+                ScheduleRecord::Cancel(id, reason)
             }
+            Observation::Aborted => ScheduleRecord::Abort,
             Observation::Costs(costs) => ScheduleRecord::Costs(costs),
             Observation::Planned { plan, admitted } => {
                 self.rows.extend(admitted);

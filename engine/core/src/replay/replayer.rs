@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Header, HeaderError, RecordedPlan, RecordedSequence, STOP_TOKEN, ScheduleRecord};
+use super::{CancelReason, Header, HeaderError, RecordedPlan, RecordedSequence, STOP_TOKEN, ScheduleRecord};
 use crate::kv::BlockUsage;
 use crate::plan::{PositionLogprobs, Row, SequenceOutput, SequencePlan, StepOutput, StepPlan, TokenLogprob};
 use crate::sampling::SamplingParams;
@@ -72,9 +72,13 @@ pub struct Replayer {
     /// Who holds each row, and its prompt length.
     rows: BTreeMap<Row, (SequenceId, u32)>,
     waiting: BTreeSet<SequenceId>,
+    /// Those that have not ended.
+    live: BTreeSet<SequenceId>,
     /// Those whose prompt's log-probabilities are computed.
     with_prompt_logprobs: BTreeSet<SequenceId>,
     updates: Vec<Update>,
+    /// Of sequences that live, or have ended in the last [`Replayer::apply`].
+    cancelled: BTreeMap<SequenceId, CancelReason>,
 }
 
 impl Replayer {
@@ -92,19 +96,32 @@ impl Replayer {
             last_id: None,
             rows: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            live: BTreeSet::new(),
             with_prompt_logprobs: BTreeSet::new(),
             updates: Vec::new(),
+            cancelled: BTreeMap::new(),
         })
     }
 
     /// Does what the record says, and holds what comes of it against the record. A step when one was planned.
     pub fn apply(&mut self, record: ScheduleRecord) -> Result<Option<ReplayedStep>, ReplayError> {
-        self.updates.clear();
+        for Update { id, event } in self.updates.drain(..) {
+            if event.is_terminal() {
+                self.cancelled.remove(&id);
+            }
+        }
         let mut step = None;
         match record {
             ScheduleRecord::Add(sequence) => self.add(sequence)?,
             ScheduleRecord::Resume(id, token_id) => self.scheduler.resume(id, token_id),
-            ScheduleRecord::Cancel(id) => self.scheduler.cancel(id, &mut self.updates),
+            ScheduleRecord::Cancel(id, reason) => {
+                // Of one that ends with the step under way, the end is heard later.
+                if self.live.contains(&id) {
+                    self.cancelled.insert(id, reason);
+                }
+                self.scheduler.cancel(id, &mut self.updates);
+            }
+            ScheduleRecord::Abort => self.scheduler.abort_all(&mut self.updates),
             ScheduleRecord::Costs(costs) => self.scheduler.set_preemption_costs(costs),
             ScheduleRecord::Reset => self.scheduler.reset_prefix_cache(),
             ScheduleRecord::Plan(recorded) => step = Some(self.plan(&recorded)?),
@@ -118,6 +135,7 @@ impl Replayer {
         }
         for update in self.updates.iter().filter(|update| update.event.is_terminal()) {
             self.waiting.remove(&update.id);
+            self.live.remove(&update.id);
             self.with_prompt_logprobs.remove(&update.id);
         }
         Ok(step)
@@ -128,6 +146,11 @@ impl Replayer {
         &self.updates
     }
 
+    /// Why a sequence was cancelled of which [`Replayer::updates`] says that it was aborted; `None`: all were.
+    pub fn cancel_reason(&self, id: SequenceId) -> Option<CancelReason> {
+        self.cancelled.get(&id).copied()
+    }
+
     /// The scheduler's figures now.
     pub fn stats(&self) -> SchedulerStats {
         self.scheduler.stats()
@@ -136,8 +159,7 @@ impl Replayer {
     fn add(&mut self, sequence: RecordedSequence) -> Result<(), ReplayError> {
         let id = sequence.id;
         // A fork may have a place that was kept for it; nobody else has one before those that are there.
-        let is_live = self.waiting.contains(&id) || self.rows.values().any(|&(other, _)| other == id);
-        if if sequence.forks.is_some() { is_live } else { self.last_id >= Some(id) } {
+        if if sequence.forks.is_some() { self.live.contains(&id) } else { self.last_id >= Some(id) } {
             return Err(contradiction(format!("sequence {} is added out of order", id.0)));
         }
         self.last_id = self.last_id.max(Some(id));
@@ -156,6 +178,7 @@ impl Replayer {
         // Refused then as now: nothing is scheduled for it.
         if self.scheduler.add(new).is_ok() {
             self.waiting.insert(id);
+            self.live.insert(id);
             self.with_prompt_logprobs.extend(sequence.prompt_logprobs.then_some(id));
         }
         Ok(())

@@ -5,15 +5,15 @@ const MAX_ROUNDS: usize = 20_000;
 /// Relative change at which they have settled.
 const SETTLED: f64 = 1e-12;
 
-/// The `x >= 0` for which the products of each row with `x` come closest to 1, by coordinate descent on the normal
-/// equations (Franc, Hlavac and Navara, 2005).
-pub(super) fn least_squares_to_one<const N: usize>(rows: impl Iterator<Item = [f64; N]>) -> [f64; N] {
+/// The `x >= 0` for which the products of each row with `x` come closest to 1, each with its weight, by coordinate descent
+/// on the normal equations (Franc, Hlavac and Navara, 2005).
+pub(super) fn least_squares_to_one<const N: usize>(rows: impl Iterator<Item = (f64, [f64; N])>) -> [f64; N] {
     let (mut gram, mut sums) = ([[0.0; N]; N], [0.0; N]);
-    for row in rows {
+    for (weight, row) in rows {
         for i in 0..N {
-            sums[i] += row[i];
+            sums[i] += weight * row[i];
             for j in 0..N {
-                gram[i][j] += row[i] * row[j];
+                gram[i][j] += weight * row[i] * row[j];
             }
         }
     }

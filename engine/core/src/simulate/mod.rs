@@ -74,8 +74,10 @@ pub fn simulate(
     arrivals: impl IntoIterator<Item = Arrival>,
     mut progress: impl FnMut(u64),
 ) -> Outcome {
+    let mut scheduler = Scheduler::new(config, limits);
+    scheduler.set_preemption_costs(cost.preemption_costs(limits.max_num_batched_tokens));
     let mut simulation = Simulation {
-        scheduler: Scheduler::new(config, limits),
+        scheduler,
         cost,
         now: 0.0,
         clocks: HashMap::new(),

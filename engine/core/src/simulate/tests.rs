@@ -1,4 +1,5 @@
 use super::*;
+use crate::scheduler::PreemptionMode;
 
 const COST: CostModel = CostModel {
     step: 1000.0,
@@ -6,6 +7,7 @@ const COST: CostModel = CostModel {
     prefill_context: 0.0,
     decode_sequence: 50.0,
     decode_context: 0.0,
+    swap_block: 10.0,
 };
 
 fn limits(num_blocks: u32) -> RunnerLimits {
@@ -58,8 +60,23 @@ fn a_small_pool_preempts_and_too_long_requests_are_counted() {
 }
 
 #[test]
+fn swapping_takes_the_time_of_its_copies() {
+    let arrivals = || vec![arrival(0.0, 0..4, 17), arrival(0.0, 100..104, 17)];
+    let run = |swap_block| {
+        let config = SchedulerConfig { preemption_mode: PreemptionMode::Swap, ..SchedulerConfig::default() };
+        let limits = RunnerLimits { num_host_blocks: 8, ..limits(6) };
+        simulate(config, limits, CostModel { swap_block, ..COST }, arrivals(), |_| {})
+    };
+    let (free, dear) = (run(0.0), run(1000.0));
+    assert!(free.stats.swap_preemptions > 0 && free.stats.recompute_preemptions == 0, "{:?}", free.stats);
+    assert_eq!(free.stats.swap_preemptions, dear.stats.swap_preemptions);
+    let num_copies = (dear.seconds - free.seconds) / 1e-3;
+    assert!(num_copies > 1.5 && (num_copies - num_copies.round()).abs() < 1e-6, "{num_copies}");
+}
+
+#[test]
 fn a_model_is_found_again_from_its_steps_and_noise_that_only_slows() {
-    let model = CostModel { prefill_context: 0.3, decode_context: 0.7, ..COST };
+    let model = CostModel { prefill_context: 0.3, decode_context: 0.7, swap_block: 0.0, ..COST };
     let mut steps = Vec::new();
     for i in 0..200_u32 {
         let (x, y) = (f64::from(i % 17), f64::from(i % 5));
@@ -68,6 +85,7 @@ fn a_model_is_found_again_from_its_steps_and_noise_that_only_slows() {
             prefill_context: x * x * 40.0,
             decode_sequences: y,
             decode_context: y * f64::from(i),
+            swapped_blocks: 0.0,
         };
         let slow = if i % 13 == 0 { 2.0 } else { 1.0 };
         steps.push((load, model.step_seconds(load) * slow));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use regatta_core::event::{Event, FinishReason};
 use regatta_core::plan::{PositionLogprobs, Row, SequencePlan, StepOutput, StepPlan};
-use regatta_core::replay::{FORMAT_VERSION, Header, Observation, Recorder, Replayer, ScheduleRecord};
+use regatta_core::replay::{
+    CancelReason, FORMAT_VERSION, Header, Observation, Recorder, Replayer, ScheduleRecord,
+};
 use regatta_core::runner::{ModelRunner, RunnerLimits, Ticket};
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{NewSequence, Scheduler, SchedulingPolicy, Update};
@@ -250,7 +252,7 @@ impl World {
     fn cancel(&mut self, id: SequenceId) {
         self.heard(id).cancelled = true;
         self.scheduler.cancel(id, &mut self.updates);
-        self.record(Observation::Cancelled(id));
+        self.record(Observation::Cancelled(id, CancelReason::Disconnected));
     }
 
     /// Where sequences hold, one that goes on may undo the work of all others, once.

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use regatta_runner::facts::ModelFacts;
+use regatta_runner::formats::Checkpoint;
 use rstest::rstest;
 
 use crate::gguf_writer::{Gguf, Value};
@@ -57,6 +59,12 @@ fn the_file_that_is_broken_below_is_whole() {
 })]
 #[case("`general.alignment` is 33", |gguf: &mut Gguf| gguf.entries.push(("general.alignment".into(), Value::U32(33))))]
 #[case("`general.alignment` is 0", |gguf: &mut Gguf| gguf.entries.push(("general.alignment".into(), Value::U32(0))))]
+#[case("`llama.attention.sliding_window_pattern`", |gguf: &mut Gguf| {
+    gguf.entries.push(("llama.attention.sliding_window_pattern".into(), Value::U32(2)));
+})]
+#[case("a `llama.attention.sliding_window` that is no integer", |gguf: &mut Gguf| {
+    gguf.entries.push(("llama.attention.sliding_window".into(), Value::I32s(vec![8, 0])));
+})]
 #[case("a mixture of 8 experts", |gguf: &mut Gguf| gguf.entries.push(("llama.expert_count".into(), Value::U32(8))))]
 #[case("rope scaling `yarn`", |gguf: &mut Gguf| {
     gguf.entries.push(("llama.rope.scaling.type".into(), Value::String("yarn")));
@@ -100,6 +108,19 @@ fn a_lie_is_refused_by_name(#[case] reason: &str, #[case] lie: fn(&mut Gguf)) {
     lie(&mut gguf);
     let refusal = refusal(&gguf.bytes());
     assert!(refusal.contains(reason), "{refusal}");
+}
+
+#[test]
+fn a_window_is_that_of_all_layers_where_it_is_shorter_than_the_context() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    for (window, wanted) in [(0, None), (16, Some(vec![Some(16)])), (64, None), (4096, None)] {
+        let mut gguf = Gguf::tiny();
+        gguf.entries.push(("llama.attention.sliding_window".into(), Value::U32(window)));
+        std::fs::write(&path, gguf.bytes()).unwrap();
+        let facts = ModelFacts::of(&Checkpoint::open(&path).unwrap());
+        assert_eq!(facts.config.windows, wanted.unwrap_or_default(), "{window}");
+    }
 }
 
 #[test]

@@ -232,10 +232,12 @@ fn a_share_of_memory_is_no_more_than_all_sequences_can_use() {
 
 #[rstest]
 #[case(LoadOptions { max_model_len: Some(4096), ..Default::default() }, "this model takes 1 to 2048 tokens")]
-#[case(LoadOptions { max_num_seqs: 0, ..Default::default() }, "the maximum number of sequences is 0")]
-#[case(LoadOptions { threads: Some(0), ..Default::default() }, "the number of threads is 0; give 1 to 1024")]
-#[case(LoadOptions { block_size: 1 << 20, ..Default::default() }, "the block size is 1048576; give 1 to 1024")]
-#[case(LoadOptions { kv_memory: KvMemory::Share(f32::NAN), ..Default::default() }, "memory share of the KV cache is NaN")]
+#[case(LoadOptions { max_num_seqs: 0, ..Default::default() }, "max_num_seqs is 0")]
+#[case(LoadOptions { threads: Some(0), ..Default::default() }, "threads is 0; give 1 to 1024")]
+#[case(LoadOptions { block_size: 1 << 20, ..Default::default() }, "block_size is 1048576; give 1 to 1024")]
+#[case(LoadOptions { kv_memory: KvMemory::Share(f32::NAN), ..Default::default() }, "kv_memory is NaN")]
+#[case(LoadOptions { kv_memory: KvMemory::Blocks(u32::MAX), ..Default::default() }, "the KV cache of 4294967295 blocks takes")]
+#[case(LoadOptions { kv_memory: KvMemory::Bytes(u64::MAX), ..Default::default() }, "bytes of memory are left")]
 fn options_out_of_bounds_are_refused_by_name(#[case] options: LoadOptions, #[case] reason: &str) {
     let error = load(&data("tiny-llama"), &options).err().expect("out of bounds").to_string();
     assert!(error.contains(reason), "{error}");

@@ -53,7 +53,8 @@ where
     I: IntoIterator,
     I::Item: Into<OsString> + Clone,
 {
-    let typed = typed::Cli::try_parse_from(argv).map_err(unsupported::explain)?;
+    let argv: Vec<OsString> = argv.into_iter().map(Into::into).collect();
+    let typed = typed::Cli::try_parse_from(&argv).map_err(|error| unsupported::explain(error, &argv))?;
     let refuse = |reason| typed::Cli::command().error(clap::error::ErrorKind::ValueValidation, reason);
     match typed.command {
         typed::Command::Serve(flags) => {
@@ -83,6 +84,8 @@ pub struct Flag {
     pub env: Option<String>,
     /// Whether it takes several values.
     pub multiple: bool,
+    /// The values that it takes, where they can be listed.
+    pub values: Vec<String>,
     /// One line of help.
     pub help: String,
 }
@@ -106,6 +109,10 @@ fn flag(arg: &clap::Arg) -> Flag {
             .filter(|_| takes_value),
         default: arg.get_default_values().first().map(|value| text(value)).filter(|_| takes_value),
         env: arg.get_env().map(text),
+        values: match takes_value {
+            true => arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect(),
+            false => Vec::new(),
+        },
         multiple: arg.get_num_args().is_some_and(|range| range.max_values() > 1),
         help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
     }

@@ -3,9 +3,12 @@
 use std::{path::PathBuf, str::FromStr};
 
 use clap::Args;
-use regatta_core::simulate::CostModel;
+use regatta_core::{scheduler::PreemptionMode, simulate::CostModel};
 
-use super::{scheduling::SchedulerFlags, units::Count};
+use super::{
+    scheduling::{SchedulerFlags, SchedulerSettings},
+    units::Count,
+};
 use crate::{
     replay::Format,
     simulate::{CostSource, SimulateSettings, TraceSettings},
@@ -16,8 +19,8 @@ const MAX_NUM_BLOCKS: u32 = 1 << 22;
 
 pub(super) const HELP: &str = "\
 The real scheduler runs over the trace; how long a step takes is a formula: a cost for the step, for each prefill token,
-for each position that one attends to (prefill-context), for each decoding sequence, and for each position that one
-attends to (decode-context).
+for each position that one attends to (prefill-context), for each decoding sequence, for each position that one attends
+to (decode-context), and for each KV block that goes to host memory or back (swap-block).
 
 Examples:
   regatta-engine simulate trace.csv --calibrate MODEL                   step times of MODEL on this machine
@@ -30,10 +33,10 @@ A trace is CSV: time of arrival (2023-11-16 18:17:03.98, or seconds), prompt tok
 
 #[derive(Debug, Args)]
 pub(super) struct SimulateFlags {
-    /// CSV of requests: time of arrival, prompt tokens, generated tokens
+    /// CSV of requests: time of arrival, prompt tokens, generated tokens; `-`: standard input
     trace: PathBuf,
-    /// Microseconds: step=, prefill-token=, prefill-context=, decode-sequence=, decode-context=, by commas; absent ones are 0
-    #[arg(long, value_name = "LIST", required_unless_present = "calibrate", conflicts_with = "calibrate")]
+    /// Microseconds: step=, prefill-token=, prefill-context=, decode-sequence=, decode-context=, swap-block=, by commas; absent ones are 0
+    #[arg(long, value_name = "LIST", conflicts_with = "calibrate")]
     cost: Option<Cost>,
     /// Measure step times on this model: a GGUF file or a Hugging Face folder
     #[arg(long, value_name = "MODEL")]
@@ -58,7 +61,7 @@ pub(super) struct SimulateFlags {
     #[arg(long, value_name = "TOKENS", default_value = "0")]
     shared_prefix_len: Count,
     /// Different shared beginnings; requests take them in turn
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "shared_prefix_len")]
     num_shared_prefixes: u32,
 
     #[command(flatten)]
@@ -66,6 +69,9 @@ pub(super) struct SimulateFlags {
     /// Number of KV blocks
     #[arg(long, value_name = "N", default_value_t = 4096)]
     num_gpu_blocks_override: u32,
+    /// Blocks of host memory for the KV of preempted requests, what --swap-space is to `serve`; 0: they are computed again
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    num_host_blocks: u32,
 
     /// How to write the answer
     #[arg(short, long, value_enum, default_value_t)]
@@ -93,6 +99,7 @@ impl FromStr for Cost {
                 "prefill-context" => cost.prefill_context = value,
                 "decode-sequence" => cost.decode_sequence = value,
                 "decode-context" => cost.decode_context = value,
+                "swap-block" => cost.swap_block = value,
                 other => return Err(format!("`{other}` is no cost; see --help")),
             }
         }
@@ -110,11 +117,30 @@ impl TryFrom<SimulateFlags> for SimulateSettings {
                 return Err(format!("{flag} {value}: must be between 1e-6 and 1e6"));
             }
         }
+        if flags.requests == Some(0) {
+            return Err("--requests 0: there is nothing to simulate; give at least 1, or leave it out".into());
+        }
+        if flags.num_shared_prefixes == 0 {
+            return Err(
+                "--num-shared-prefixes 0: must be at least 1; --shared-prefix-len 0 shares nothing".into()
+            );
+        }
         let num_blocks = flags.num_gpu_blocks_override;
         if !(1..=MAX_NUM_BLOCKS).contains(&num_blocks) {
             return Err(format!(
                 "--num-gpu-blocks-override {num_blocks}: must be between 1 and {MAX_NUM_BLOCKS}"
             ));
+        }
+        let scheduler: SchedulerSettings = flags.scheduler.try_into()?;
+        let num_host_blocks = flags.num_host_blocks;
+        if num_host_blocks > MAX_NUM_BLOCKS {
+            return Err(format!("--num-host-blocks {num_host_blocks}: must be at most {MAX_NUM_BLOCKS}"));
+        }
+        if scheduler.preemption_mode == PreemptionMode::Swap && num_host_blocks == 0 {
+            return Err(
+                "--preemption-mode swap: there is no host memory to swap to; give --num-host-blocks as well"
+                    .into(),
+            );
         }
         Ok(Self {
             trace: TraceSettings {
@@ -126,8 +152,9 @@ impl TryFrom<SimulateFlags> for SimulateSettings {
                 num_shared_prefixes: flags.num_shared_prefixes,
                 vocab_size: VOCAB_SIZE,
             },
-            scheduler: flags.scheduler.try_into()?,
+            scheduler,
             num_blocks,
+            num_host_blocks,
             cost: match (flags.cost, flags.calibrate) {
                 // The conflict of --cost and --calibrate keeps clap from asking for the second.
                 (Some(_), None) if flags.check || flags.threads.is_some() => {
@@ -137,7 +164,11 @@ impl TryFrom<SimulateFlags> for SimulateSettings {
                 }
                 (Some(Cost(cost)), _) => CostSource::Given(cost),
                 (None, Some(model)) => CostSource::Model(model),
-                (None, None) => return Err("--cost or --calibrate: give one of them".into()),
+                (None, None) => {
+                    return Err("nothing says how long a step takes: give --calibrate MODEL to measure it, or --cost \
+                                with the `step times` that an earlier run printed"
+                        .into());
+                }
             },
             check: flags.check,
             threads: flags.threads,

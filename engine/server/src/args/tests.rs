@@ -38,6 +38,17 @@ fn flags_of_vllm_that_are_not_honoured_are_refused_with_the_reason() {
     assert!(text.contains("--tensor-parallel-size is not supported: a replica is one process"), "{text}");
     let text = serve(&["--cpu-offload-gb=1"]).unwrap_err();
     assert!(text.contains("nothing is offloaded"), "{text}");
+    let text = serve(&["--disable-log-requests"]).unwrap_err();
+    assert!(
+        text.contains("--disable-log-requests is not supported") && text.contains("REGATTA_LOG"),
+        "{text}"
+    );
+    let text = serve(&["--no-enable-chunked-prefill"]).unwrap_err();
+    assert!(text.contains("--no-enable-chunked-prefill is not supported: prefill is always"), "{text}");
+    for short in ["-tp", "-q"] {
+        let text = serve(&[short, "2"]).unwrap_err();
+        assert!(text.contains("is not supported: "), "{short}: {text}");
+    }
 }
 
 #[test]
@@ -52,6 +63,7 @@ fn values_out_of_range_are_refused_with_the_range() {
         (&["--max-num-seqs", "0"], "between 1 and"),
         (&["--block-size", "12"], "power of two"),
         (&["--max-logprobs", "21"], "between 0 and 20"),
+        (&["--scheduling-policy", "lifo"], "fcfs, priority"),
         (&["--logprobs-mode", "raw"], "raw_logprobs, processed_logprobs, raw_logits, processed_logits"),
         (&["--num-gpu-blocks-override", "0"], "at least 1"),
         (&["--kv-cache-memory-bytes", "0"], "leave it out"),
@@ -104,6 +116,8 @@ fn the_list_of_flags_says_what_each_takes() {
     assert!(named("--served-model-name").multiple);
     assert_eq!(named("--port").default.as_deref(), Some("8000"));
     assert_eq!(named("--api-key").env.as_deref(), Some("VLLM_API_KEY"));
+    assert_eq!(named("--scheduling-policy").values, ["fcfs", "priority"]);
+    assert!(named("--port").values.is_empty() && named("--enable-prefix-caching").values.is_empty());
     assert!(flags.iter().all(|flag| !flag.help.is_empty()));
 }
 
@@ -138,5 +152,34 @@ fn a_simulation_is_not_compared_with_a_model_that_is_not_there() {
         let argv = ["regatta-engine", "simulate", "trace.csv", "--cost", "step=1"].iter().chain(flags);
         let text = parse(argv).unwrap_err().to_string();
         assert!(text.contains("--calibrate"), "{text}");
+    }
+}
+
+#[test]
+fn a_model_that_a_list_has_swallowed_is_missed_with_the_right_order() {
+    for list in ["--served-model-name", "--api-key"] {
+        let text = parse(["regatta-engine", "serve", list, "a", "/models/m.gguf"]).unwrap_err().to_string();
+        assert!(text.contains(&format!("regatta-engine serve MODEL {list} ...")), "{text}");
+    }
+    let text = parse(["regatta-engine", "serve", "--port", "1"]).unwrap_err().to_string();
+    assert!(text.contains("<MODEL>"), "{text}");
+}
+
+#[test]
+fn a_simulation_that_cannot_say_anything_is_refused_with_what_it_lacks() {
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "--calibrate MODEL"),
+        (&["--cost", "step=1", "--requests", "0"], "--requests 0"),
+        (&["--cost", "step=1", "--preemption-mode", "swap"], "--num-host-blocks"),
+        (&["--cost", "step=1", "--num-shared-prefixes", "2"], "--shared-prefix-len"),
+        (
+            &["--cost", "step=1", "--shared-prefix-len", "9", "--num-shared-prefixes", "0"],
+            "--num-shared-prefixes 0",
+        ),
+    ];
+    for (flags, wanted) in cases {
+        let argv = ["regatta-engine", "simulate", "trace.csv"].iter().chain(*flags);
+        let text = parse(argv).unwrap_err().to_string();
+        assert!(text.contains(wanted), "{flags:?}: {text}");
     }
 }

@@ -42,12 +42,13 @@ pub(super) enum Command {
     /// Plan a recorded schedule again, without the model, and explain it
     #[command(after_help = REPLAY_HELP)]
     Replay {
-        /// A file that `serve --record-schedule` wrote
+        /// A file that `serve --record-schedule` wrote; `-`: standard input
         file: PathBuf,
         /// Explain this step: who ran, who waited and why, who was preempted for whom
         #[arg(long, value_name = "N")]
         step: Option<u64>,
-        /// Tell the life of this sequence: each choice of a request is one, numbered from 0 by arrival
+        /// Tell the life of this sequence: each choice of a request is one, numbered from 0 by arrival, and so is each
+        /// beam, for which a search keeps more numbers than it may use
         #[arg(long, value_name = "ID")]
         sequence: Option<u64>,
         /// How to write the answer
@@ -129,8 +130,8 @@ pub(super) struct ServeFlags {
     /// Most log-probabilities per token that a request may ask for
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(super) max_logprobs: u32,
-    /// What a log-probability is: raw_logprobs, processed_logprobs, raw_logits or processed_logits
-    #[arg(long, value_name = "MODE", default_value = "raw_logprobs", hide_possible_values = true)]
+    /// What a log-probability is
+    #[arg(long, value_name = "MODE", default_value = "raw_logprobs")]
     pub(super) logprobs_mode: Mode,
     /// Compute threads; absent: as many as the affinity mask and the CPU quota allow
     #[arg(long, value_name = "N")]

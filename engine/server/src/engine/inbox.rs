@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use prometheus_client::metrics::histogram::Histogram;
 use regatta_core::event::Event;
+use regatta_core::replay::CancelReason;
 use regatta_core::scheduler::NewSequence;
 use regatta_core::sequence::SequenceId;
 use tokio::sync::mpsc;
@@ -46,7 +47,7 @@ pub(super) struct Asked {
 #[derive(Default)]
 pub(super) struct Arrivals {
     pub(super) submissions: Vec<Submission>,
-    pub(super) cancelled: Vec<SequenceId>,
+    pub(super) cancelled: Vec<(SequenceId, CancelReason)>,
     pub(super) shutdown: Option<Instant>,
     /// Whether the prefix cache is to be emptied before anything else.
     pub(super) reset_prefix_cache: bool,
@@ -131,6 +132,13 @@ impl Inbox {
         asked: &[Asked],
         mut make: impl FnMut(SequenceId, usize, u32) -> (Submission, T),
     ) -> Result<Vec<T>, SubmitError> {
+        let num_sequences: usize = asked.iter().map(|asked| asked.n as usize).sum();
+        let tokens = |asked: &Asked| asked.num_prompt_tokens.saturating_mul(asked.n as usize);
+        let num_tokens = asked.iter().map(tokens).fold(0, usize::saturating_add);
+        let QueueLimits { max_requests, max_tokens } = self.limits;
+        if num_sequences > max_requests || num_tokens > max_tokens {
+            return Err(SubmitError::TooLarge { num_sequences, num_tokens, max_requests, max_tokens });
+        }
         let mut guard = self.lock();
         let shared = &mut *guard;
         match shared.snapshot.state {
@@ -143,16 +151,13 @@ impl Inbox {
         }
         let waiting_requests = shared.backlog.sequences + shared.arrivals.submissions.len();
         let waiting_tokens = shared.backlog.tokens + shared.arriving_tokens;
-        let new_sequences: usize = asked.iter().map(|asked| asked.n as usize).sum();
-        let tokens = |asked: &Asked| asked.num_prompt_tokens.saturating_mul(asked.n as usize);
-        let new_tokens = asked.iter().map(tokens).fold(0, usize::saturating_add);
-        if waiting_requests.saturating_add(new_sequences) > self.limits.max_requests
-            || waiting_tokens.saturating_add(new_tokens) > self.limits.max_tokens
+        if waiting_requests.saturating_add(num_sequences) > max_requests
+            || waiting_tokens.saturating_add(num_tokens) > max_tokens
         {
             return Err(SubmitError::QueueFull { waiting_requests, waiting_tokens });
         }
-        shared.arriving_tokens += new_tokens;
-        let mut streams = Vec::with_capacity(new_sequences);
+        shared.arriving_tokens += num_tokens;
+        let mut streams = Vec::with_capacity(num_sequences);
         for (place, asked) in asked.iter().enumerate() {
             for choice in 0..asked.n {
                 let (submission, stream) = make(SequenceId(shared.next_id), place, choice);
@@ -166,11 +171,11 @@ impl Inbox {
         Ok(streams)
     }
 
-    /// Notes that nobody reads this sequence's stream any more. Unknown and ended sequences are ignored later.
-    pub(super) fn cancel(&self, id: SequenceId) {
+    /// Notes that nobody wants more of this sequence. Unknown and ended sequences are ignored later.
+    pub(super) fn cancel(&self, id: SequenceId, reason: CancelReason) {
         let mut shared = self.lock();
         if shared.snapshot.state != EngineState::Stopped {
-            shared.arrivals.cancelled.push(id);
+            shared.arrivals.cancelled.push((id, reason));
         }
     }
 

@@ -49,6 +49,22 @@ pub enum SubmitError {
         /// Their prompt tokens.
         waiting_tokens: usize,
     },
+    /// It is more than may ever wait.
+    #[error(
+        "{num_sequences} choices with {num_tokens} prompt tokens (those of a prompt count for each of its choices) are \
+         more than may wait here at once: {max_requests} choices, {max_tokens} tokens (--max-num-queued-tokens); send \
+         several requests, or shorter prompts"
+    )]
+    TooLarge {
+        /// Sequences asked for.
+        num_sequences: usize,
+        /// Their prompt tokens.
+        num_tokens: usize,
+        /// Most sequences that may wait.
+        max_requests: usize,
+        /// Most prompt tokens that may wait.
+        max_tokens: usize,
+    },
     /// The engine finishes what it has and takes nothing new.
     #[error("the engine is shutting down; send the request to another replica")]
     ShuttingDown,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use regatta_core::beam::{BeamParams, BeamSearch, Extension, Hypothesis, Round};
 use regatta_core::event::{Event, FinishReason};
 use regatta_core::plan::TokenLogprob;
-use regatta_core::replay::Observation;
+use regatta_core::replay::{CancelReason, Observation};
 use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{NewSequence, Scheduler, Update};
 use regatta_core::sequence::SequenceId;
@@ -128,6 +128,8 @@ impl Searches {
                         self.next_round(owner, scheduler, updates, recording);
                     }
                 }
+                // The first beam's: it alone computes the prompt, and has the id of the first stream.
+                Event::PromptComputed { .. } if id == owner => updates.push(Update { id, event }),
                 Event::PromptLogprobs(_) | Event::PromptComputed { .. } => {}
                 end @ (Event::Finished { .. } | Event::Failed { .. }) => {
                     self.end(owner, &end, scheduler, updates, recording);
@@ -186,7 +188,7 @@ impl Searches {
     fn give_up(&mut self, id: SequenceId, scheduler: &mut Scheduler, recording: &mut Recording) {
         self.of_beam.remove(&id);
         scheduler.cancel(id, &mut Vec::new());
-        recording.see(|| Observation::Cancelled(id));
+        recording.see(|| Observation::Cancelled(id, CancelReason::Beam));
     }
 
     /// Ends a search: `end` is for the streams that have no end yet.

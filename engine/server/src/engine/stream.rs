@@ -6,12 +6,14 @@ use std::task::{Context, Poll, ready};
 
 use futures::Stream;
 use regatta_core::event::Event;
+use regatta_core::replay::CancelReason;
 use regatta_core::sequence::SequenceId;
 use tokio::sync::mpsc;
 
 use super::inbox::Inbox;
 
-/// Events of one choice: tokens in order, then exactly one terminal event, then nothing. Dropping it cancels.
+/// Events of one choice: tokens in order, then exactly one terminal event, then nothing. Dropping it cancels, as
+/// [`Self::stop`] does.
 #[derive(Debug)]
 pub struct ChoiceStream {
     id: SequenceId,
@@ -32,6 +34,17 @@ impl ChoiceStream {
     /// The next event; `None` after the terminal one.
     pub async fn recv(&mut self) -> Option<Event> {
         std::future::poll_fn(|cx| self.poll_recv(cx)).await
+    }
+
+    /// Ends the sequence because its text came to a stop string.
+    pub(crate) fn stop(mut self) {
+        self.cancel(CancelReason::StopString);
+    }
+
+    fn cancel(&mut self, reason: CancelReason) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.inbox.cancel(self.id, reason);
+        }
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
@@ -56,8 +69,6 @@ impl Stream for ChoiceStream {
 
 impl Drop for ChoiceStream {
     fn drop(&mut self) {
-        if !self.ended {
-            self.inbox.cancel(self.id);
-        }
+        self.cancel(CancelReason::Disconnected);
     }
 }

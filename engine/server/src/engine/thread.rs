@@ -141,10 +141,10 @@ impl Engine {
         submissions.drain(..).for_each(|submission| self.admit(submission));
         self.arrivals.submissions = submissions;
         let (scheduler, updates, recording) = (&mut self.scheduler, &mut self.updates, &mut self.recording);
-        for id in self.arrivals.cancelled.drain(..) {
+        for (id, reason) in self.arrivals.cancelled.drain(..) {
             if !self.searches.cancel(id, scheduler, updates, recording) {
                 scheduler.cancel(id, updates);
-                recording.see(|| Observation::Cancelled(id));
+                recording.see(|| Observation::Cancelled(id, reason));
             }
         }
     }
@@ -237,6 +237,7 @@ impl Engine {
         }
         late.into_iter().for_each(|submission| self.admit(submission));
         self.scheduler.abort_all(&mut self.updates);
+        self.recording.see(|| Observation::Aborted);
         self.search();
         self.publish();
         self.deliver();

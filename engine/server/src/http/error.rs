@@ -14,6 +14,9 @@ use crate::{engine::SubmitError, text::TextError};
 /// Tells a gateway that this replica is going away and that another one should get the request.
 pub const DRAINING_HEADER: HeaderName = HeaderName::from_static("x-regatta-draining");
 
+/// Names of served models that an error lists.
+const MAX_SHOWN_NAMES: usize = 8;
+
 /// Seconds after which a refused client may try again.
 const RETRY_AFTER_SECONDS: &str = "1";
 
@@ -49,9 +52,16 @@ impl ApiError {
     }
 
     /// 404: a model that is not served here.
-    pub fn unknown_model(name: &str) -> Self {
+    pub fn unknown_model(name: &str, served_names: &[String]) -> Self {
         let shown: String = name.chars().take(256).collect();
-        let message = format!("The model `{shown}` does not exist.");
+        let names: Vec<String> =
+            served_names.iter().take(MAX_SHOWN_NAMES).map(|name| format!("`{name}`")).collect();
+        let more = match served_names.len().saturating_sub(MAX_SHOWN_NAMES) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message =
+            format!("The model `{shown}` does not exist. This engine serves {}{more}.", names.join(", "));
         Self { param: Some("model".into()), ..Self::new(StatusCode::NOT_FOUND, "NotFoundError", message) }
     }
 
@@ -144,6 +154,7 @@ impl From<SubmitError> for ApiError {
             SubmitError::ShuttingDown => Self::draining(),
             SubmitError::Dead => Self::internal(error.to_string()),
             SubmitError::NoPriorities { .. } => Self::invalid("priority", error.to_string()),
+            SubmitError::TooLarge { .. } => Self::invalid("prompt", error.to_string()),
             SubmitError::Impossible(reason) => Self::invalid("prompt", reason.to_string()),
         }
     }

@@ -25,6 +25,8 @@ use crate::{
 
 /// A step that takes longer than this while work is in flight means that the engine hangs.
 const STALL: Duration = Duration::from_secs(300);
+/// Requests that are read and checked at once although there is no room for them.
+const MAX_CHECKED: usize = 256;
 
 /// State of the server, from the first accepted connection on.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub struct ServerState {
     /// One for each choice that may be under way or wait.
     slots: Arc<Semaphore>,
     num_slots: usize,
+    /// One for each request that is checked without a slot.
+    checks: Arc<Semaphore>,
     num_in_flight: Arc<AtomicUsize>,
     preparing: Arc<Semaphore>,
     seeds: AtomicU64,
@@ -54,7 +58,9 @@ pub struct ServerState {
 /// A request under way; dropped when its answer has been given out.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    slots: OwnedSemaphorePermit,
+    /// Absent while there was no room.
+    slots: Option<OwnedSemaphorePermit>,
+    check: Option<OwnedSemaphorePermit>,
     num_in_flight: Arc<AtomicUsize>,
 }
 
@@ -83,6 +89,7 @@ impl ServerState {
             terminating: CancellationToken::new(),
             slots: Arc::new(Semaphore::new(num_slots)),
             num_slots,
+            checks: Arc::new(Semaphore::new(MAX_CHECKED)),
             num_in_flight: Arc::default(),
             preparing: Arc::new(Semaphore::new(threads)),
             seeds: AtomicU64::new(settings.seed),
@@ -157,18 +164,24 @@ impl ServerState {
         }
     }
 
-    /// Takes a request in, or says why not.
+    /// Takes a request in, or says why not. One that finds no room is taken in to be checked: what can never be served
+    /// must not be told to come again.
+    ///
+    /// # Errors
+    /// 503 while loading, while the process ends, and when too many are checked already; 500 once the engine has ended.
     pub(crate) fn admit(&self) -> Result<(InFlight, Arc<ServedModel>), ApiError> {
         if self.is_terminating() {
             return Err(ApiError::draining());
         }
         let model = self.engine()?;
-        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            return Err(self.full());
+        let slots = Arc::clone(&self.slots).try_acquire_owned().ok();
+        let check = match &slots {
+            Some(_) => None,
+            None => Some(Arc::clone(&self.checks).try_acquire_owned().map_err(|_| self.full())?),
         };
         self.num_in_flight.fetch_add(1, Ordering::Relaxed);
         let num_in_flight = Arc::clone(&self.num_in_flight);
-        Ok((InFlight { slots: slot, num_in_flight }, Arc::clone(model)))
+        Ok((InFlight { slots, check, num_in_flight }, Arc::clone(model)))
     }
 
     /// Makes room for all choices of a request that was taken in, or for none.
@@ -184,10 +197,14 @@ impl ServerState {
             );
             return Err(ApiError::invalid("n", message));
         }
-        let missing = num_choices.saturating_sub(in_flight.slots.num_permits());
-        let missing = u32::try_from(missing).expect("the number of slots fits");
+        let held = in_flight.slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let missing = u32::try_from(num_choices.saturating_sub(held)).expect("the number of slots fits");
         let more = Arc::clone(&self.slots).try_acquire_many_owned(missing).map_err(|_| self.full())?;
-        in_flight.slots.merge(more);
+        match &mut in_flight.slots {
+            Some(slots) => slots.merge(more),
+            None => in_flight.slots = Some(more),
+        }
+        in_flight.check = None;
         Ok(())
     }
 

@@ -13,6 +13,8 @@ use zeromq::{RouterSocket, SocketRecv, SocketSend, ZmqError, ZmqMessage};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// After an error of the socket itself.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Sizes shown of a request that is dropped.
+const MAX_SHOWN: usize = 8;
 /// In the place of a number: nothing follows.
 const END: [u8; 8] = (-1i64).to_be_bytes();
 
@@ -49,17 +51,29 @@ impl ReplayBuffer {
 
 /// Answers requests, one at a time.
 pub(super) async fn serve(mut socket: RouterSocket, buffer: &Mutex<ReplayBuffer>) {
+    let mut num_malformed = 0_u64;
     loop {
         let Ok(request) = socket.recv().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         let frames = request.into_vec();
-        let [peer, delimiter, number] = &frames[..] else { continue };
-        let Ok(first) = <[u8; 8]>::try_from(&number[..]) else { continue };
+        let Some((peer, delimiter, first)) = read(&frames) else {
+            num_malformed += 1;
+            // Whoever sends them without end does not fill the log.
+            if num_malformed.is_power_of_two() {
+                let sizes: Vec<usize> = frames.iter().skip(1).take(MAX_SHOWN).map(Bytes::len).collect();
+                tracing::warn!(
+                    num_malformed,
+                    "a request for a replay of KV events is dropped: it has frames of {sizes:?} bytes instead of an \
+                     empty one and one of 8, the first number wanted"
+                );
+            }
+            continue;
+        };
         let messages = {
             let buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
-            buffer.from(u64::from_be_bytes(first))
+            buffer.from(first)
         };
         let answer = answer(&mut socket, [peer, delimiter], messages);
         match tokio::time::timeout(DEADLINE, answer).await {
@@ -68,6 +82,12 @@ pub(super) async fn serve(mut socket: RouterSocket, buffer: &Mutex<ReplayBuffer>
             Err(_) => tracing::warn!("a replay of KV events took too long and was given up"),
         }
     }
+}
+
+/// `[peer, delimiter, number]` of a request; as in vLLM, others are dropped.
+fn read(frames: &[Bytes]) -> Option<(&Bytes, &Bytes, u64)> {
+    let [peer, delimiter, number] = frames else { return None };
+    Some((peer, delimiter, u64::from_be_bytes(number[..].try_into().ok()?)))
 }
 
 /// `[peer, delimiter, number, message]` for each message, and one with [`END`] at last.
@@ -88,6 +108,16 @@ async fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_is_three_frames_the_last_of_eight_bytes() {
+        let frames =
+            |sizes: &[usize]| sizes.iter().map(|&size| Bytes::from(vec![1; size])).collect::<Vec<_>>();
+        assert_eq!(read(&frames(&[5, 0, 8])).map(|(_, _, first)| first), Some(u64::MAX / 255));
+        for sizes in [&[][..], &[5], &[5, 8], &[5, 0, 7], &[5, 0, 9], &[5, 0, 8, 8]] {
+            assert_eq!(read(&frames(sizes)), None, "{sizes:?}");
+        }
+    }
 
     #[test]
     fn the_latest_messages_are_kept_with_their_numbers() {

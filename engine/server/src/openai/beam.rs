@@ -33,7 +33,7 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Result<Option<BeamOptions>, ApiEr
 }
 
 /// Fields about drawing, each with the value that asks for nothing. A temperature is taken and changes nothing.
-fn without_meaning() -> [(&'static str, Value); 13] {
+fn without_meaning() -> [(&'static str, Value); 14] {
     [
         ("allowed_token_ids", json!(null)),
         ("bad_words", json!([])),
@@ -44,6 +44,7 @@ fn without_meaning() -> [(&'static str, Value); 13] {
         ("presence_penalty", json!(0)),
         ("prompt_logprobs", json!(null)),
         ("repetition_penalty", json!(1)),
+        ("seed", json!(null)),
         ("stop", json!([])),
         ("top_k", json!(0)),
         ("top_p", json!(1)),
@@ -95,9 +96,13 @@ mod tests {
 
     #[test]
     fn what_has_no_meaning_is_refused_by_name() {
-        for (name, value) in
-            [("top_p", "0.9"), ("min_tokens", "1"), ("stop", r#""x""#), ("length_penalty", "11")]
-        {
+        for (name, value) in [
+            ("top_p", "0.9"),
+            ("min_tokens", "1"),
+            ("seed", "0"),
+            ("stop", r#""x""#),
+            ("length_penalty", "11"),
+        ] {
             assert_eq!(
                 read(&format!(r#"{{"use_beam_search": true, "{name}": {value}}}"#)),
                 Err(name.to_owned())

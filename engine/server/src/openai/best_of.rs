@@ -29,9 +29,15 @@ pub(super) async fn select(
     while !samples.is_empty() {
         let rest = samples.split_off(samples.len().min(best_of as usize));
         let mut ranked = std::mem::replace(&mut samples, rest);
+        // The prompt is computed for one of them, which need not be among the best.
+        let mut cached = ranked.iter().flatten().map(|piece| piece.num_cached_tokens).sum();
         ranked.sort_by(|a, b| mean_logprob(b).total_cmp(&mean_logprob(a)));
         for (pieces, index) in ranked.into_iter().take(n as usize).zip(index.by_ref()) {
-            selected.extend(pieces.into_iter().map(|piece| Piece { index, ..piece }));
+            selected.extend(pieces.into_iter().map(|piece| Piece {
+                index,
+                num_cached_tokens: std::mem::take(&mut cached),
+                ..piece
+            }));
         }
     }
     Ok(selected)
@@ -79,6 +85,16 @@ mod tests {
         let selected = select(futures::stream::iter(pieces), 3, 2).await.unwrap();
         let selected: Vec<_> = selected.iter().map(|piece| (piece.index, piece.text.as_str())).collect();
         assert_eq!(selected, [(0, "long"), (0, "er"), (1, "short"), (2, "y"), (3, "x")]);
+    }
+
+    #[tokio::test]
+    async fn cached_prompt_tokens_are_told_whichever_sample_found_them() {
+        let mut pieces = vec![piece(0, "worse", &[-2.0]), piece(1, "better", &[-1.0])];
+        pieces[0].as_mut().unwrap().num_cached_tokens = 16;
+        let selected = select(futures::stream::iter(pieces), 2, 1).await.unwrap();
+        let told: Vec<_> =
+            selected.iter().map(|piece| (piece.text.as_str(), piece.num_cached_tokens)).collect();
+        assert_eq!(told, [("better", 16)]);
     }
 
     #[tokio::test]

@@ -11,7 +11,11 @@ use crate::http::{ApiError, ServerState};
 /// 404 for another name.
 pub(super) fn take_model_name(fields: &mut Fields<'_>, server: &ServerState) -> Result<String, ApiError> {
     let name = fields.take::<String>("model")?.unwrap_or_else(|| server.served_names[0].clone());
-    if server.served_names.contains(&name) { Ok(name) } else { Err(ApiError::unknown_model(&name)) }
+    if server.served_names.contains(&name) {
+        Ok(name)
+    } else {
+        Err(ApiError::unknown_model(&name, &server.served_names))
+    }
 }
 
 /// Longest `cache_salt`, in bytes.

@@ -17,7 +17,11 @@ const MAX_FIELDS: usize = 128;
 
 /// The fields of a JSON object, not yet read.
 #[derive(Debug)]
-pub(super) struct Fields<'a>(HashMap<String, &'a RawValue>);
+pub(super) struct Fields<'a> {
+    left: HashMap<String, &'a RawValue>,
+    /// Names that were looked for: what a name that nobody knows may have been meant for.
+    asked: Vec<&'static str>,
+}
 
 impl<'a> Fields<'a> {
     /// # Errors
@@ -47,8 +51,9 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// A sentence with the field's name.
-    pub(super) fn read<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, String> {
-        let Some(raw) = self.0.remove(name) else { return Ok(None) };
+    pub(super) fn read<T: Deserialize<'a>>(&mut self, name: &'static str) -> Result<Option<T>, String> {
+        self.asked.push(name);
+        let Some(raw) = self.left.remove(name) else { return Ok(None) };
         serde_json::from_str(raw.get()).map_err(|error| format!("{name}: {}", cause(&error)))
     }
 
@@ -57,11 +62,9 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// A sentence with the first such field's name.
     pub(super) fn end(self) -> Result<(), String> {
-        let left = self.0.into_iter().filter(|(_, value)| value.get() != "null").map(|(name, _)| name).min();
-        left.map_or(Ok(()), |name| {
-            let shown: String = name.chars().take(64).collect();
-            Err(format!("`{shown}` is not supported; remove it"))
-        })
+        let left =
+            self.left.into_iter().filter(|(_, value)| value.get() != "null").map(|(name, _)| name).min();
+        left.map_or(Ok(()), |name| Err(ignored::unknown_within(&name, &self.asked)))
     }
 
     /// Ends the reading.
@@ -69,9 +72,9 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// 400 with the name of a field that was not taken, unless leaving it out changes nothing.
     pub(super) fn finish(self) -> Result<(), ApiError> {
-        let mut left: Vec<_> = self.0.into_iter().collect();
+        let mut left: Vec<_> = self.left.into_iter().collect();
         left.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        left.into_iter().try_for_each(|(name, value)| ignored::check(&name, value.get()))
+        left.into_iter().try_for_each(|(name, value)| ignored::check(&name, value.get(), &self.asked))
     }
 }
 
@@ -104,7 +107,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                     }
                     fields.insert(name, value);
                 }
-                Ok(Fields(fields))
+                Ok(Fields { left: fields, asked: Vec::new() })
             }
         }
 
@@ -164,6 +167,13 @@ mod tests {
     fn a_field_that_nobody_takes_is_refused_by_name() {
         let fields = Fields::parse(br#"{"length_penalty": 2}"#).unwrap();
         assert_eq!(message(&fields.finish().unwrap_err()).1, "length_penalty");
+        let mut fields = Fields::parse(br#"{"temprature": 2}"#).unwrap();
+        fields.take::<f32>("temperature").unwrap();
+        let (text, param) = message(&fields.finish().unwrap_err());
+        assert_eq!(
+            (text.as_str(), param.as_str()),
+            ("unknown field `temprature`; did you mean `temperature`?", "temprature")
+        );
         let fields = Fields::parse(br#"{"length_penalty": 1, "user": "me", "tools": null}"#).unwrap();
         assert!(fields.finish().is_ok());
     }

@@ -110,7 +110,8 @@ impl Style {
 /// A choice under way. Dropping it cancels its sequence.
 pub(super) struct Choice {
     index: u32,
-    events: ChoiceStream,
+    /// Absent once a stop string has ended it.
+    events: Option<ChoiceStream>,
     detokenizer: Detokenizer,
     clock: ChoiceClock,
     style: Arc<Style>,
@@ -122,7 +123,15 @@ impl Choice {
     pub(super) fn new(index: u32, events: ChoiceStream, style: &Arc<Style>, clock: ChoiceClock) -> Self {
         let detokenizer = Detokenizer::new(style.tokenizer.clone(), style.options.clone());
         let pending = Piece { index, ..Piece::default() };
-        Self { index, events, detokenizer, clock, style: Arc::clone(style), pending, ended: false }
+        Self {
+            index,
+            events: Some(events),
+            detokenizer,
+            clock,
+            style: Arc::clone(style),
+            pending,
+            ended: false,
+        }
     }
 
     /// The pieces, in order; the last one has `finish`, or is an error. With it the choice is dropped, so that a
@@ -137,7 +146,7 @@ impl Choice {
 
     async fn next(&mut self) -> Option<Result<Piece, ApiError>> {
         while !self.ended {
-            match self.events.recv().await? {
+            match self.events.as_mut()?.recv().await? {
                 Event::PromptLogprobs(logprobs) => self.pending.prompt_logprobs = Some(logprobs),
                 Event::PromptComputed { num_cached_tokens } => {
                     self.pending.num_cached_tokens = num_cached_tokens;
@@ -172,6 +181,9 @@ impl Choice {
         self.pending.text.push_str(&delta.text);
         if let Some(stop) = delta.stop {
             self.end(Ended::stop, Finish { reason: "stop", stop_reason: Some(StopReason::Text(stop)) });
+            if let Some(events) = self.events.take() {
+                events.stop();
+            }
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) async fn model(
     Path(name): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     if !server.served_names.contains(&name) {
-        return Err(ApiError::unknown_model(&name));
+        return Err(ApiError::unknown_model(&name, &server.served_names));
     }
     let model = server.loaded().ok_or_else(loading)?;
     Ok(Json(card(&name, &server, model)))

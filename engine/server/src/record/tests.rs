@@ -1,6 +1,7 @@
 use std::io::{self, Write};
 use std::time::Instant;
 
+use regatta_core::replay::CancelReason;
 use regatta_core::sequence::SequenceId;
 
 use super::*;
@@ -56,7 +57,7 @@ fn see_until_ended(recording: &mut Recording) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while is_on(recording) {
         assert!(Instant::now() < deadline, "the recording goes on");
-        recording.see(|| Observation::Cancelled(SequenceId(1)));
+        recording.see(|| Observation::Cancelled(SequenceId(1), CancelReason::Disconnected));
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use regatta_core::event::{Event, FinishReason};
 use regatta_core::replay::{RecordedSequence, ReplayedStep};
-use regatta_core::scheduler::{Decision, Update, WaitReason};
+use regatta_core::scheduler::{Decision, WaitReason};
 use regatta_core::sequence::SequenceId;
 use serde::Serialize;
 
+use super::end::End;
 use super::report::reason_text;
 
 /// What happened to a sequence over consecutive steps.
@@ -25,6 +25,8 @@ pub(super) enum What {
     Arrived {
         num_prompt_tokens: usize,
         max_tokens: u32,
+        /// As in the request; lower goes first.
+        priority: i32,
     },
     Waited {
         because: WaitReason,
@@ -52,7 +54,7 @@ pub(super) enum What {
     /// It has a row and none of the step's tokens.
     Paused,
     Ended {
-        reason: String,
+        by: End,
     },
 }
 
@@ -72,22 +74,16 @@ impl History {
     pub(super) fn added(&mut self, added: &RecordedSequence, steps: u64) {
         if added.id == self.id {
             self.lives = true;
-            let (num_prompt_tokens, max_tokens) = (added.prompt.len(), added.max_tokens);
-            self.push(steps, What::Arrived { num_prompt_tokens, max_tokens });
+            let RecordedSequence { prompt, max_tokens, priority, .. } = added;
+            let (num_prompt_tokens, max_tokens, priority) = (prompt.len(), *max_tokens, *priority);
+            self.push(steps, What::Arrived { num_prompt_tokens, max_tokens, priority });
         }
     }
 
-    pub(super) fn heard(&mut self, updates: &[Update], steps: u64) {
-        let id = self.id;
-        for update in updates.iter().filter(|update| update.id == id && update.event.is_terminal()) {
+    pub(super) fn ended(&mut self, id: SequenceId, by: End, steps: u64) {
+        if id == self.id {
             self.lives = false;
-            let reason = match &update.event {
-                Event::Finished { reason: FinishReason::Stop { .. }, .. } => "a stop token".to_owned(),
-                Event::Finished { reason: FinishReason::Length, .. } => "its length".to_owned(),
-                Event::Finished { reason: FinishReason::Abort, .. } => "being cancelled".to_owned(),
-                _ => "an error".to_owned(),
-            };
-            self.push(steps, What::Ended { reason });
+            self.push(steps, What::Ended { by });
         }
     }
 
@@ -170,8 +166,12 @@ impl History {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Arrived { num_prompt_tokens, max_tokens } => {
-                write!(f, "arrived with {num_prompt_tokens} prompt tokens, for at most {max_tokens} new ones")
+            Self::Arrived { num_prompt_tokens, max_tokens, priority } => {
+                write!(
+                    f,
+                    "arrived with {num_prompt_tokens} prompt tokens, for at most {max_tokens} new ones"
+                )?;
+                if *priority == 0 { Ok(()) } else { write!(f, ", with priority {priority}") }
             }
             Self::Waited { because } => write!(f, "waited: {}", reason_text(*because)),
             Self::StoodBehind { other } => write!(f, "stood behind sequence {}, which waited", other.0),
@@ -188,7 +188,7 @@ impl fmt::Display for What {
                 write!(f, "lost its blocks to sequence {} and waits again", beneficiary.0)
             }
             Self::Paused => write!(f, "kept its row and took no part"),
-            Self::Ended { reason } => write!(f, "was ended by {reason}"),
+            Self::Ended { by } => write!(f, "was ended by {}", by.text()),
         }
     }
 }

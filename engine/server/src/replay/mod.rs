@@ -1,21 +1,26 @@
 //! `regatta-engine replay`: a recorded schedule again, without the model, and why each step was what it was.
 
+mod end;
 mod history;
 mod reader;
 mod report;
+#[cfg(test)]
+mod tests;
 
-use std::fs::File;
-use std::io::{BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 
 use regatta_core::replay::{HeaderError, ReplayError, Replayer, ScheduleRecord};
 use regatta_core::sequence::SequenceId;
 
 pub use reader::ReadError;
 
+use end::End;
 use history::History;
 use reader::Reader;
 use report::{Report, Summary};
+
+use crate::input::{self, Name};
 
 /// How the answer is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -30,7 +35,7 @@ pub enum Format {
 /// What is asked about a record.
 #[derive(Clone, Debug)]
 pub struct ReplaySettings {
-    /// The record.
+    /// The record; `-`: standard input.
     pub file: PathBuf,
     /// Explain this step.
     pub step: Option<u64>,
@@ -44,7 +49,7 @@ pub struct ReplaySettings {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// It cannot be read.
-    #[error("{}: {cause}", file.display())]
+    #[error("{}: {cause}", Name(file))]
     Read {
         /// The record.
         file: PathBuf,
@@ -52,7 +57,7 @@ pub enum RecordError {
         cause: ReadError,
     },
     /// Its first line asks for what cannot be.
-    #[error("{}: line 1: {cause}", file.display())]
+    #[error("{}: line 1: {cause}", Name(file))]
     Header {
         /// The record.
         file: PathBuf,
@@ -60,7 +65,7 @@ pub enum RecordError {
         cause: HeaderError,
     },
     /// A line does not lead to what it says.
-    #[error("{}: line {line}: {cause}{}", file.display(), written_by(engine))]
+    #[error("{}: line {line}: {cause}{}", Name(file), written_by(engine))]
     Replay {
         /// The record.
         file: PathBuf,
@@ -72,7 +77,7 @@ pub enum RecordError {
         cause: ReplayError,
     },
     /// There is no such step or sequence.
-    #[error("{}: {what}", file.display())]
+    #[error("{}: {what}", Name(file))]
     Absent {
         /// The record.
         file: PathBuf,
@@ -116,7 +121,7 @@ pub fn run(settings: &ReplaySettings, out: &mut dyn Write) -> Result<(), RecordE
 fn replay(settings: &ReplaySettings, report: &mut Option<Report>) -> Result<(), RecordError> {
     let file = &settings.file;
     let read = |cause| RecordError::Read { file: file.clone(), cause };
-    let mut reader = Reader::new(open(file).map_err(|error| read(error.into()))?);
+    let mut reader = Reader::new(input::open(file).map_err(|error| read(error.into()))?);
     let header = reader.header().map_err(read)?;
     let mut replayer =
         Replayer::new(&header).map_err(|cause| RecordError::Header { file: file.clone(), cause })?;
@@ -131,7 +136,7 @@ fn replay(settings: &ReplaySettings, report: &mut Option<Report>) -> Result<(), 
             report.summary.complete = true;
         }
         if let ScheduleRecord::Add(added) = &record {
-            report.summary.sequences += 1;
+            report.summary.added(added.id);
             report.history.iter_mut().for_each(|history| history.added(added, replayer.stats().steps));
         }
         let planned = replayer.apply(record).map_err(|cause| {
@@ -139,8 +144,11 @@ fn replay(settings: &ReplaySettings, report: &mut Option<Report>) -> Result<(), 
             RecordError::Replay { file: file.clone(), line, engine, cause }
         })?;
         let steps = replayer.stats().steps;
-        report.summary.heard(replayer.updates());
-        report.history.iter_mut().for_each(|history| history.heard(replayer.updates(), steps));
+        for update in replayer.updates() {
+            let Some(end) = End::of(&update.event, replayer.cancel_reason(update.id)) else { continue };
+            report.summary.ended(end);
+            report.history.iter_mut().for_each(|history| history.ended(update.id, end, steps));
+        }
         if let Some(planned) = planned {
             report.summary.planned(&planned, replayer.stats());
             report.history.iter_mut().for_each(|history| history.planned(&planned));
@@ -150,8 +158,4 @@ fn replay(settings: &ReplaySettings, report: &mut Option<Report>) -> Result<(), 
         }
     }
     Ok(())
-}
-
-fn open(path: &Path) -> std::io::Result<BufReader<File>> {
-    Ok(BufReader::with_capacity(1 << 18, File::open(path)?))
 }

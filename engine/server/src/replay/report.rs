@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use regatta_core::event::{Event, FinishReason};
 use regatta_core::replay::{Header, ReplayedStep, Share};
-use regatta_core::scheduler::{Decision, Preemption, SchedulerStats, Update, WaitReason};
+use regatta_core::scheduler::{Decision, Preemption, SchedulerStats, WaitReason};
+use regatta_core::sequence::SequenceId;
 use serde::Serialize;
 
-use super::{Format, ReplaySettings, history::History};
+use super::{Format, ReplaySettings, end::End, history::History};
 
 /// Names shown of a long list.
 const MAX_SHOWN: usize = 12;
@@ -31,10 +31,11 @@ pub(super) struct Summary {
     /// Whether the recording ended as it should.
     pub(super) complete: bool,
     steps: u64,
-    pub(super) sequences: u64,
-    finished: u64,
-    cancelled: u64,
-    failed: u64,
+    sequences: u64,
+    /// The highest number of a sequence; numbers that beam searches kept and did not use are missing below it.
+    last_sequence: Option<SequenceId>,
+    /// Sequences by what ended them.
+    ended: BTreeMap<End, u64>,
     prompt_tokens: u64,
     generation_tokens: u64,
     prefix_cache_queries: u64,
@@ -59,9 +60,8 @@ impl Summary {
             complete: false,
             steps: 0,
             sequences: 0,
-            finished: 0,
-            cancelled: 0,
-            failed: 0,
+            last_sequence: None,
+            ended: End::ALL.map(|end| (end, 0)).into(),
             prompt_tokens: 0,
             generation_tokens: 0,
             prefix_cache_queries: 0,
@@ -74,15 +74,13 @@ impl Summary {
         }
     }
 
-    pub(super) fn heard(&mut self, updates: &[Update]) {
-        for update in updates {
-            match update.event {
-                Event::Finished { reason: FinishReason::Abort, .. } => self.cancelled += 1,
-                Event::Finished { .. } => self.finished += 1,
-                Event::Failed { .. } => self.failed += 1,
-                _ => {}
-            }
-        }
+    pub(super) fn added(&mut self, id: SequenceId) {
+        self.sequences += 1;
+        self.last_sequence = self.last_sequence.max(Some(id));
+    }
+
+    pub(super) fn ended(&mut self, end: End) {
+        *self.ended.entry(end).or_default() += 1;
     }
 
     pub(super) fn planned(&mut self, planned: &ReplayedStep, stats: SchedulerStats) {
@@ -106,7 +104,7 @@ impl Summary {
     }
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { engine, steps, sequences, finished, cancelled, failed, preemptions, .. } = self;
+        let Self { engine, steps, sequences, preemptions, .. } = self;
         writeln!(out, "engine {engine}: {steps} steps, each planned again and found the same")?;
         if !self.complete {
             writeln!(out, "  the recording has no end: it still runs, or was cut short")?;
@@ -116,10 +114,10 @@ impl Summary {
             "  limits       {} sequences, {} tokens a step, {} blocks of {} tokens",
             self.max_num_seqs, self.max_num_batched_tokens, self.num_blocks, self.block_size
         )?;
-        writeln!(
-            out,
-            "  sequences    {sequences}: {finished} finished, {cancelled} cancelled, {failed} failed"
-        )?;
+        writeln!(out, "  sequences    {sequences}")?;
+        for (end, count) in self.ended.iter().filter(|(_, count)| **count > 0) {
+            writeln!(out, "  ended        {count} by {}", end.text())?;
+        }
         writeln!(
             out,
             "  tokens       {} of prompts, {} generated, at most {} in a step",
@@ -151,9 +149,16 @@ impl Report {
             (Some(step), _) if self.step.is_none() => {
                 Some(format!("there is no step {step}; the record has steps 1 to {steps}"))
             }
-            (_, Some(id)) if self.history.as_ref().is_none_or(|history| history.entries.is_empty()) => Some(
-                format!("there is no sequence {id}; the record has {} sequences", self.summary.sequences),
-            ),
+            (_, Some(id)) if self.history.as_ref().is_none_or(|history| history.entries.is_empty()) => {
+                Some(match self.summary.last_sequence {
+                    Some(last) => format!(
+                        "there is no sequence {id}; the record has {} with numbers from 0 to {}, of which beam searches \
+                         leave some unused",
+                        self.summary.sequences, last.0
+                    ),
+                    None => format!("there is no sequence {id}; the record has none"),
+                })
+            }
             _ => None,
         }
     }

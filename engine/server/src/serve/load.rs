@@ -14,6 +14,7 @@ use crate::{
     engine::{Engine, EngineConfig, EngineThread},
     fetch::{FetchError, verify_sha256},
     kv_events::KvEventSender,
+    load_error::ModelLoadError,
     model::ServedModel,
     openai::{DefaultsError, GenerationDefaults},
     text::{self, TextError},
@@ -33,7 +34,7 @@ pub enum StartError {
     Folder(PathBuf),
     /// Weights or settings.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] ModelLoadError),
     /// Tokenizer or chat template.
     #[error(transparent)]
     Text(#[from] TextError),
@@ -53,8 +54,14 @@ impl StartError {
     pub(super) fn is_permanent(&self) -> bool {
         match self {
             Self::Checksum(error) => matches!(error, FetchError::Checksum { .. }),
-            Self::Load(LoadError::Backend(_) | LoadError::Cpu(CpuError::Threads { .. })) => false,
-            Self::Load(LoadError::Format(error)) | Self::Text(TextError::Format(error)) => !may_pass(error),
+            Self::Load(ModelLoadError(
+                LoadError::Backend(_)
+                | LoadError::KvTooLarge { .. }
+                | LoadError::Cpu(CpuError::Threads { .. }),
+            )) => false,
+            Self::Load(ModelLoadError(LoadError::Format(error))) | Self::Text(TextError::Format(error)) => {
+                !may_pass(error)
+            }
             Self::Folder(_) | Self::Load(_) | Self::Text(_) | Self::Defaults(_) => true,
             Self::Thread(_) | Self::Panicked(_) => false,
         }
@@ -88,7 +95,7 @@ pub(super) fn load(
         verify_sha256(&settings.model, wanted)?;
     }
     let defaults = GenerationDefaults::load(&settings.model)?;
-    let loaded = load_weights(settings)?;
+    let loaded = load_weights(settings).map_err(ModelLoadError)?;
     let text = text::load(&loaded.tokenizer)?;
     let LoadedModel { facts, runner, max_model_len, backend, isa, .. } = loaded;
     let capacity = Capacity { limits: runner.limits(), max_model_len, kv_cache: settings.kv_cache };

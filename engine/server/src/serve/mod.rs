@@ -198,13 +198,14 @@ mod tests {
         let errors = [
             printed(ServeError::System { what: "cannot catch signals", cause: cause() }),
             printed(StartError::Checksum(FetchError::File { path: path(), cause: cause() })),
-            printed(StartError::Load(LoadError::Format(format()))),
-            printed(StartError::Load(LoadError::Model(ModelError::Format(format())))),
-            printed(StartError::Load(LoadError::Model(ModelError::Backend {
-                path: path(),
-                cause: unsupported,
-            }))),
-            printed(StartError::Load(LoadError::Cpu(CpuError::Threads { threads: 2, cause: cause() }))),
+            printed(StartError::Load(LoadError::Format(format()).into())),
+            printed(StartError::Load(LoadError::Model(ModelError::Format(format())).into())),
+            printed(StartError::Load(
+                LoadError::Model(ModelError::Backend { path: path(), cause: unsupported }).into(),
+            )),
+            printed(StartError::Load(
+                LoadError::Cpu(CpuError::Threads { threads: 2, cause: cause() }).into(),
+            )),
             printed(StartError::Text(TextError::Format(format()))),
             printed(StartError::Thread(cause())),
         ];

@@ -8,7 +8,8 @@ use regatta_core::sampling::SamplingParams;
 use regatta_core::simulate::{Arrival, CostModel, Outcome};
 use tokio::task::JoinSet;
 
-use super::{SimulateError, SimulateSettings, calibrate};
+use super::calibrate::{self, Calibration};
+use super::{SimulateError, SimulateSettings};
 use crate::engine::{Engine, EngineConfig, EngineHandle, Event, GenerateRequest};
 
 /// How long the engine's end is waited for.
@@ -21,9 +22,9 @@ pub(super) async fn run(
     model: &Path,
     arrivals: &[Arrival],
 ) -> Result<(CostModel, Outcome), SimulateError> {
-    let mut steps = Vec::new();
+    let mut measured = Calibration::default();
     tracing::info!("measuring step times");
-    tokio::task::block_in_place(|| measure(settings, model, &mut steps))?;
+    tokio::task::block_in_place(|| measure(settings, model, arrivals, &mut measured))?;
     let loaded = calibrate::load(settings, model)?;
     let scheduler = settings.scheduler.config(loaded.max_model_len);
     let config = EngineConfig { scheduler, max_queued_requests: arrivals.len(), ..EngineConfig::default() };
@@ -34,17 +35,18 @@ pub(super) async fn run(
     let outcome = play(&engine, arrivals).await?;
     tokio::task::block_in_place(|| thread.shutdown(Instant::now() + SHUTDOWN_TIMEOUT));
     tracing::info!("measuring step times again");
-    tokio::task::block_in_place(|| measure(settings, model, &mut steps))?;
-    Ok((CostModel::fit(&steps), outcome))
+    tokio::task::block_in_place(|| measure(settings, model, arrivals, &mut measured))?;
+    Ok((measured.cost(), outcome))
 }
 
 fn measure(
     settings: &SimulateSettings,
     model: &Path,
-    steps: &mut Vec<(regatta_core::simulate::StepLoad, f64)>,
+    arrivals: &[Arrival],
+    measured: &mut Calibration,
 ) -> Result<(), SimulateError> {
     let mut runner = calibrate::load(settings, model)?.runner;
-    Ok(calibrate::measure(&mut *runner, steps)?)
+    Ok(measured.add(&mut *runner, arrivals)?)
 }
 
 async fn play(engine: &EngineHandle, arrivals: &[Arrival]) -> Result<Outcome, SimulateError> {

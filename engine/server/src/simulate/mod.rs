@@ -12,15 +12,15 @@ use std::path::PathBuf;
 use regatta_core::kv::KvGroups;
 use regatta_core::runner::RunnerLimits;
 use regatta_core::simulate::{Arrival, CostModel, Outcome, simulate};
-use regatta_runner::load::LoadError;
-
 pub use report::Report;
 
 pub use trace::{TraceError, TraceSettings};
 
+use calibrate::Calibration;
 use progress::Bar;
 
 use crate::args::{MaxModelLen, SchedulerSettings};
+use crate::load_error::ModelLoadError;
 use crate::replay::Format;
 
 /// What is to be simulated.
@@ -32,6 +32,8 @@ pub struct SimulateSettings {
     pub scheduler: SchedulerSettings,
     /// KV blocks in the pool.
     pub num_blocks: u32,
+    /// Blocks of host memory for preempted sequences.
+    pub num_host_blocks: u32,
     /// How long steps take.
     pub cost: CostSource,
     /// Whether to run the same on the real engine and compare.
@@ -59,7 +61,7 @@ pub enum SimulateError {
     Trace(#[from] TraceError),
     /// The model that was to be measured.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] ModelLoadError),
     /// A step of the model failed.
     #[error("cannot measure the model")]
     Step(#[from] regatta_core::runner::StepError),
@@ -89,9 +91,9 @@ pub async fn run(settings: &SimulateSettings, out: &mut dyn Write) -> Result<(),
             (cost, Some(outcome))
         }
         CostSource::Model(model) => {
-            let mut steps = Vec::new();
-            calibrate::measure(&mut *calibrate::load(settings, model)?.runner, &mut steps)?;
-            (CostModel::fit(&steps), None)
+            let mut measured = Calibration::default();
+            measured.add(&mut *calibrate::load(settings, model)?.runner, &arrivals)?;
+            (measured.cost(), None)
         }
     };
     let outcome = simulated(settings, cost, &arrivals);
@@ -127,7 +129,7 @@ fn limits(settings: &SimulateSettings) -> RunnerLimits {
         block_size: settings.scheduler.block_size,
         num_blocks: settings.num_blocks,
         kv_groups: KvGroups::FULL,
-        num_host_blocks: 0,
+        num_host_blocks: settings.num_host_blocks,
         max_num_seqs: settings.scheduler.max_num_seqs,
         max_num_batched_tokens: settings.scheduler.max_num_batched_tokens,
         max_in_flight: 1,

@@ -33,6 +33,8 @@ pub struct Report {
     pub e2e: Option<Percentiles>,
     /// Sequences that lost their blocks.
     pub preemptions: u64,
+    /// Those of them whose KV went to host memory.
+    pub swap_preemptions: u64,
     /// Prompt tokens looked up in the prefix cache.
     pub prefix_cache_queries: u64,
     /// Those of them that were found.
@@ -74,6 +76,7 @@ impl Report {
             itl: Percentiles::of(&outcome.itl),
             e2e: Percentiles::of(&outcome.e2e),
             preemptions: stats.recompute_preemptions + stats.swap_preemptions,
+            swap_preemptions: stats.swap_preemptions,
             prefix_cache_queries: stats.prefix_cache_queries,
             prefix_cache_hits: stats.prefix_cache_hits,
             cost,
@@ -117,14 +120,19 @@ impl Report {
             )?;
         }
         let share = 100.0 * self.prefix_cache_hits as f64 / self.prefix_cache_queries.max(1) as f64;
-        writeln!(out, "preemptions      {}", self.preemptions)?;
+        writeln!(
+            out,
+            "preemptions      {}, {} of them to host memory",
+            self.preemptions, self.swap_preemptions
+        )?;
         writeln!(out, "prefix cache     {share:.1} % of {} prompt tokens found", self.prefix_cache_queries)?;
-        let CostModel { step, prefill_token, prefill_context, decode_sequence, decode_context } = self.cost;
+        let CostModel { step, prefill_token, prefill_context, decode_sequence, decode_context, swap_block } =
+            self.cost;
         writeln!(
             out,
             "step times       --cost step={step:.4},prefill-token={prefill_token:.4},\
              prefill-context={prefill_context:.6},decode-sequence={decode_sequence:.4},\
-             decode-context={decode_context:.6}"
+             decode-context={decode_context:.6},swap-block={swap_block:.4}"
         )
     }
 }

@@ -1,12 +1,13 @@
 //! Request traces: one line of CSV for each request, with its time of arrival, prompt tokens and generated tokens.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::civil::DateTime;
 use regatta_core::simulate::Arrival;
+
+use crate::input::{self, Name};
 
 const MAX_LINE_BYTES: u64 = 1024;
 const MAX_REQUESTS: usize = 10_000_000;
@@ -20,7 +21,7 @@ const MAX_TOTAL_TOKENS: u64 = 1 << 30;
 /// A trace and how it is changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
-    /// The file.
+    /// The file; `-`: standard input.
     pub file: PathBuf,
     /// Only the first so many requests.
     pub num_requests: Option<usize>,
@@ -40,7 +41,7 @@ pub struct TraceSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// It cannot be read.
-    #[error("{}: {cause}", file.display())]
+    #[error("{}: {cause}", Name(file))]
     Io {
         /// The trace.
         file: PathBuf,
@@ -51,7 +52,7 @@ pub enum TraceError {
     #[error(
         "{}: line {line}: {reason}; each line is: time of arrival (2023-11-16 18:17:03.98, or seconds), prompt tokens, \
          generated tokens",
-        file.display()
+        Name(file)
     )]
     Line {
         /// The trace.
@@ -62,7 +63,7 @@ pub enum TraceError {
         reason: String,
     },
     /// No request.
-    #[error("{}: no requests", .0.display())]
+    #[error("{}: no requests", Name(.0))]
     Empty(PathBuf),
 }
 
@@ -77,7 +78,7 @@ struct Request {
 /// The requests in the order of arrival, the first at 0.
 pub(super) fn read(settings: &TraceSettings) -> Result<Vec<Arrival>, TraceError> {
     let io = |cause| TraceError::Io { file: settings.file.clone(), cause };
-    let mut reader = BufReader::new(File::open(&settings.file).map_err(io)?);
+    let mut reader = input::open(&settings.file).map_err(io)?;
     let mut requests = Vec::new();
     let (mut line, mut number, mut num_tokens) = (Vec::new(), 0, 0_u64);
     while requests.len() < settings.num_requests.unwrap_or(usize::MAX) {

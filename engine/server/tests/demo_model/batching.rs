@@ -47,6 +47,7 @@ fn requests() -> Vec<Request> {
                 body["n"] = json!(1 + i % 3);
                 if i % 5 == 4 {
                     body["use_beam_search"] = json!(true);
+                    body["seed"] = json!(null);
                     body["max_tokens"] = json!(10);
                 } else {
                     body["top_p"] = json!(0.9);

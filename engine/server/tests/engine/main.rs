@@ -254,10 +254,13 @@ async fn shutdown_aborts_at_the_deadline_what_is_left() {
 async fn a_full_queue_refuses_and_says_how_much_waits() {
     let (_words, handle, _thread) = start_scripted();
     let _streams = handle.submit(request([1], 64, 1)).unwrap();
-    let error = handle.submit(request([1], 65, 1)).unwrap_err();
+    let error = handle.submit(request([1], 1, 1)).unwrap_err();
     assert!(matches!(error, SubmitError::QueueFull { .. }), "{error}");
-    let error = handle.submit(request(0..500, 9, 1)).unwrap_err();
-    assert!(matches!(error, SubmitError::QueueFull { .. }), "{error}");
+    // What could not wait in an empty queue either.
+    for too_large in [request([1], 65, 1), request(0..500, 9, 1)] {
+        let error = handle.submit(too_large).unwrap_err();
+        assert!(matches!(error, SubmitError::TooLarge { .. }), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -103,7 +103,10 @@ async fn what_is_not_in_the_record_is_said_to_be_absent() {
     let error = ask(&file, Some(1 << 40), None, Format::Text).1.unwrap();
     assert!(error.contains("there is no step 1099511627776; the record has steps 1 to"), "{error}");
     let error = ask(&file, None, Some(24), Format::Text).1.unwrap();
-    assert!(error.contains("there is no sequence 24; the record has 24 sequences"), "{error}");
+    assert!(
+        error.contains("there is no sequence 24; the record has 24 with numbers from 0 to 23"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -26,6 +26,9 @@ async fn usage_says_how_many_prompt_tokens_were_cached_where_that_is_asked_for()
     let streamed = json!({"stream": true, "stream_options": {"include_usage": true}});
     let events = server.stream("/v1/completions", body(streamed)).await;
     assert_eq!(events.last().unwrap()["usage"]["prompt_tokens_details"]["cached_tokens"], 8);
+    let searched = json!({"n": 2, "use_beam_search": true});
+    assert_eq!(cached(&server, searched).await, 8);
+    assert_eq!(cached(&server, json!({"best_of": 5, "temperature": 1.0})).await, 8);
     // What is cut off by a stop string has been told before.
     assert_eq!(cached(&server, json!({"n": 2, "temperature": 1.0})).await, 8);
 

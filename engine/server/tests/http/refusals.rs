@@ -56,6 +56,10 @@ async fn what_cannot_be_honoured_is_a_400_that_names_the_field() {
         ),
         (COMPLETIONS, json!({"prompt": "a", "stream_options": {"include_usage": true}}), "stream_options"),
         (COMPLETIONS, json!({"prompt": "a", "no_such_field": 1}), "no_such_field"),
+        (COMPLETIONS, json!({"promt": "a"}), "promt"),
+        (COMPLETIONS, json!({"prompt": "a", "use_beam_search": true, "seed": 1}), "seed"),
+        (COMPLETIONS, json!({"prompt": "a", "length_penalty": 2}), "length_penalty"),
+        (CHAT, json!({"message": [{"role": "user", "content": "a"}]}), "message"),
         (
             COMPLETIONS,
             json!({"prompt": "a", "stream": true, "stream_options": {"include_usage": true, "usage": 1}}),
@@ -94,6 +98,15 @@ async fn an_unknown_model_is_a_404() {
     let server = TestServer::start().await;
     let (status, kind, param) = refusal(&server, COMPLETIONS, json!({"model": "x", "prompt": "a"})).await;
     assert_eq!((status, kind.as_str(), param.as_str()), (404, "NotFoundError", "model"));
+    let (_, answer) = server.post(CHAT, json!({"model": "x", "messages": []})).await;
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert_eq!(message, "The model `x` does not exist. This engine serves `m`, `alias`.");
+    let names: Vec<String> = (0..20).map(|i| format!("name-{i}")).collect();
+    let flags: Vec<&str> =
+        ["--served-model-name"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let server = TestServer::start_with(&flags).await;
+    let (status, text) = server.get("/v1/models/x").await;
+    assert!(status == 404 && text.contains("and 14 more.") && !text.contains("name-6"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,6 +183,37 @@ async fn a_full_server_is_a_503_that_says_when_to_come_again() {
     assert_eq!((first.0, second.0, third.status().as_u16()), (200, 200, 503));
     assert_eq!(third.headers()["retry-after"], "1");
     assert!(third.headers().get("x-regatta-draining").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_never_be_served_is_a_400_also_while_the_server_is_full() {
+    let flags = ["--max-num-seqs", "1", "--max-num-queued-reqs", "0", "--max-num-queued-tokens", "30"];
+    let server = TestServer::start_with(&flags).await;
+    server.gate.close();
+    let first = server.post(COMPLETIONS, json!({"model": "m", "prompt": "hello"}));
+    let others = async {
+        server.wait_for(|page| page["in_flight"] == 1).await;
+        let cases = [
+            (COMPLETIONS, json!({"prompt": "hello"}), 503, ""),
+            (COMPLETIONS, json!({"prompt": "a", "n": 2}), 400, "n"),
+            (COMPLETIONS, json!({"prompt": vec!["a"; 2]}), 400, "n"),
+            (COMPLETIONS, json!({"prompt": "a".repeat(300)}), 400, "input_tokens"),
+            (COMPLETIONS, json!({"prompt": "a".repeat(100_000)}), 400, "input_text"),
+            (COMPLETIONS, json!({"prompt": "a", "max_tokens": 10_000}), 400, "input_tokens"),
+            (COMPLETIONS, json!({"prompt": "a", "temprature": 1}), 400, "temprature"),
+            (COMPLETIONS, json!({"prompt": "a", "model": "x"}), 404, "model"),
+            (CHAT, json!({"messages": []}), 400, "messages"),
+            (CHAT, json!({"messages": [{"role": "user", "content": "a".repeat(300)}]}), 400, "input_tokens"),
+        ];
+        for (path, body, status, field) in cases {
+            let shown: String = body.to_string().chars().take(60).collect();
+            let found = refusal(&server, path, body).await;
+            assert_eq!((found.0, found.2.as_str()), (status, field), "{shown}");
+        }
+        server.gate.open();
+    };
+    assert_eq!(tokio::join!(first, others).0.0, 200);
+    server.wait_for(|page| page["in_flight"] == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,7 +45,7 @@ const FEATURES: &[Feature] = &[
     Feature { name: "n", fields: || json!({"n": 2}), ..NONE },
     Feature {
         name: "beam search",
-        fields: || json!({"use_beam_search": true, "n": 2, "temperature": 0, "max_tokens": 30}),
+        fields: || json!({"use_beam_search": true, "n": 2, "temperature": 0, "seed": null, "max_tokens": 30}),
         ..NONE
     },
     Feature { name: "logprobs", fields: || json!({"logprobs": 2}), ..NONE },

@@ -2,7 +2,7 @@
 
 use super::{Gguf, TensorInfo};
 use crate::backend::RopePairs;
-use crate::config::{Architecture, ModelConfig, Rope, RopeScaling};
+use crate::config::{Architecture, MAX_LAYERS, ModelConfig, Rope, RopeScaling};
 use crate::dequantize::dequantize;
 use crate::formats::FormatError;
 use crate::weights::WeightView;
@@ -24,22 +24,23 @@ pub(super) fn read(gguf: &Gguf) -> Result<ModelConfig, FormatError> {
             "heads must be rotated whole and have keys as long as values",
         ));
     }
+    let (num_layers, context_length) = (keys.size("block_count")?, keys.size("context_length")?);
     let config = ModelConfig {
         architecture: Architecture::Llama,
-        num_layers: keys.size("block_count")?,
+        num_layers,
         num_heads,
         num_kv_heads: keys.optional("attention.head_count_kv").unwrap_or(num_heads),
         head_dim,
         hidden_size,
         intermediate_size: keys.size("feed_forward_length")?,
         vocab_size: keys.tensor("token_embd.weight").map_or(0, |embedding| embedding.shape[0]),
-        context_length: keys.size("context_length")?,
+        context_length,
         rms_norm_eps: keys.float("attention.layer_norm_rms_epsilon").ok_or_else(|| {
             gguf.file.malformed("the metadata key `llama.attention.layer_norm_rms_epsilon` is missing")
         })?,
         tie_word_embeddings: keys.tensor("output.weight").is_none(),
         rope: keys.rope()?,
-        windows: Vec::new(),
+        windows: keys.windows(num_layers, context_length)?,
     };
     config.check().map_err(|reason| gguf.file.malformed(reason))?;
     Ok(config)
@@ -97,6 +98,28 @@ impl Keys<'_> {
                 format!("a mixture of {experts} experts"),
                 "use a dense model of the llama family",
             )),
+        }
+    }
+
+    /// The window of each layer, as with Mistral's `sliding_window` in a Hugging Face folder: all have it, and where it
+    /// is no shorter than the context, none.
+    fn windows(&self, num_layers: usize, context_length: usize) -> Result<Vec<Option<u32>>, FormatError> {
+        let (name, pattern) = ("attention.sliding_window", "attention.sliding_window_pattern");
+        if self.gguf.metadata.contains(&self.key(pattern)) {
+            return Err(self.unsupported(
+                format!("a window of attention in some layers (`{}`)", self.key(pattern)),
+                "supported in GGUF: windows in all layers, or in none",
+            ));
+        }
+        match self.gguf.metadata.get_u32(&self.key(name)) {
+            None if self.gguf.metadata.contains(&self.key(name)) => Err(self.unsupported(
+                format!("a `{}` that is no integer", self.key(name)),
+                "supported in GGUF: one window for all layers",
+            )),
+            // As llama.cpp writes it for models without one.
+            None | Some(0) => Ok(Vec::new()),
+            Some(window) if window as usize >= context_length => Ok(Vec::new()),
+            Some(window) => Ok(vec![Some(window); num_layers.min(MAX_LAYERS)]),
         }
     }
 

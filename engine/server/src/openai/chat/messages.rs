@@ -117,12 +117,16 @@ mod tests {
             ("{}", "messages: "),
             (r#"[{"content": "a"}]"#, "messages[0]: role: this field is needed"),
             (r#"["a"]"#, "messages[0]: invalid type"),
-            (r#"[{"role": "user", "content": "a", "cache": 1}]"#, "messages[0]: `cache` is not supported"),
+            (
+                r#"[{"role": "user", "content": "a", "cache": 1}]"#,
+                "messages[0]: unknown field `cache`; remove it",
+            ),
             (r#"[{"role": "user", "content": "a", "content": "b"}]"#, "`content` stands in it twice"),
             (
                 r#"[{"role": "user", "content": [{"type": "text", "text": "a", "x": 1}]}]"#,
-                "`x` is not supported",
+                "unknown field `x`",
             ),
+            (r#"[{"role": "user", "contnet": "a"}]"#, "unknown field `contnet`; did you mean `content`?"),
             (r#"[{"role": "user", "content": [{"type": "text"}]}]"#, "needs a text"),
             (r#"[{"role": "user", "content": "a"}, {"role": "user", "content": 3}]"#, "messages[1]"),
             (r#"[{"role": "user", "content": [{"type": "image_url"}]}]"#, "`image_url` is not supported"),

@@ -52,8 +52,9 @@ impl Endpoint for ChatRequest {
         }
         let return_tokens_as_token_ids = fields.take("return_tokens_as_token_ids")?.unwrap_or(false);
         let return_token_ids = fields.take("return_token_ids")?.unwrap_or(false);
-        let prompt = take_prompt(&mut fields, model)?;
+        let unrendered = Unrendered::take(&mut fields)?;
         fields.finish()?;
+        let prompt = unrendered.render(model)?;
         let room = model.check_prompt_len(prompt.token_ids.len(), asked)?;
         let default = model.defaults.max_new_tokens.unwrap_or(room).clamp(1, room);
         let max_tokens = asked.unwrap_or(default);
@@ -117,19 +118,36 @@ fn logprobs(fields: &mut Fields<'_>, server: &ServerState) -> Result<Option<u32>
     common::check_logprobs("top_logprobs", top.unwrap_or(0), server).map(Some)
 }
 
-fn take_prompt(fields: &mut Fields<'_>, model: &ServedModel) -> Result<PreparedPrompt, ApiError> {
-    let Some(raw) = fields.take::<&RawValue>("messages")? else {
-        return Err(ApiError::invalid("messages", "messages: this field is needed"));
-    };
-    let messages = messages::read(raw)?;
-    let add_generation_prompt = fields.take("add_generation_prompt")?.unwrap_or(true);
-    let extra: Map<String, Value> = fields.take("chat_template_kwargs")?.unwrap_or_default();
-    // A template writes the special tokens itself.
-    let add_special_tokens = fields.take("add_special_tokens")?.unwrap_or(false);
-    let text = model.text.chat_template.render(&messages, None, add_generation_prompt, &extra)?;
-    let token_ids = model.tokenise(&text, add_special_tokens)?;
-    if token_ids.is_empty() {
-        return Err(prompt::empty());
+/// What becomes the prompt.
+struct Unrendered<'a> {
+    messages: Option<&'a RawValue>,
+    add_generation_prompt: bool,
+    extra: Map<String, Value>,
+    add_special_tokens: bool,
+}
+
+impl<'a> Unrendered<'a> {
+    fn take(fields: &mut Fields<'a>) -> Result<Self, ApiError> {
+        Ok(Self {
+            messages: fields.take("messages")?,
+            add_generation_prompt: fields.take("add_generation_prompt")?.unwrap_or(true),
+            extra: fields.take("chat_template_kwargs")?.unwrap_or_default(),
+            // A template writes the special tokens itself.
+            add_special_tokens: fields.take("add_special_tokens")?.unwrap_or(false),
+        })
     }
-    Ok(PreparedPrompt { token_ids: token_ids.into(), echo: String::new() })
+
+    fn render(self, model: &ServedModel) -> Result<PreparedPrompt, ApiError> {
+        let Some(raw) = self.messages else {
+            return Err(ApiError::invalid("messages", "messages: this field is needed"));
+        };
+        let messages = messages::read(raw)?;
+        let template = &model.text.chat_template;
+        let text = template.render(&messages, None, self.add_generation_prompt, &self.extra)?;
+        let token_ids = model.tokenise(&text, self.add_special_tokens)?;
+        if token_ids.is_empty() {
+            return Err(prompt::empty());
+        }
+        Ok(PreparedPrompt { token_ids: token_ids.into(), echo: String::new() })
+    }
 }

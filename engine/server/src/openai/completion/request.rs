@@ -63,8 +63,10 @@ impl Endpoint for CompletionRequest {
         let return_tokens_as_token_ids = fields.take("return_tokens_as_token_ids")?.unwrap_or(false);
         let return_token_ids = fields.take("return_token_ids")?.unwrap_or(false);
         let add_special_tokens = fields.take("add_special_tokens")?.unwrap_or(true);
-        let Prompts(prompts) = fields.take("prompt")?.ok_or_else(prompt::empty)?;
+        let prompts = fields.take("prompt")?;
+        // Before what is missing: it may only be misspelt.
         fields.finish()?;
+        let Prompts(prompts) = prompts.ok_or_else(prompt::empty)?;
         if echo && logprobs.is_some() && sampling.beams.is_some() {
             let reason = "echo has no log-probabilities with use_beam_search; remove one of them.";
             return Err(ApiError::invalid("echo", reason));

@@ -10,7 +10,7 @@ local=$!
 trap 'kill -INT $local 2>/dev/null || true; wait $local 2>/dev/null || true; rm -f "$log"' EXIT
 base=http://127.0.0.1:$port
 for _ in $(seq 1 600); do
-  kill -0 $local 2>/dev/null || { cat "$log" >&2; exit 1; }
+  kill -0 $local 2>/dev/null || { cat "$log" >&2; echo "(another port for make demo-local: REGATTA_PORT=9000)" >&2; exit 1; }
   curl -sf --max-time 2 "$base/v1/models" 2>/dev/null | grep -q smollm2 && break
   read -rt 0.1 <> <(:) || true
 done

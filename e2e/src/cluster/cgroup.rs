@@ -44,7 +44,12 @@ fn enable_controllers() -> Result<()> {
         fs::read_to_string(root.join("cgroup.controllers")).context("cannot read cgroup.controllers")?;
     for controller in controllers.split_whitespace() {
         fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"))
-            .with_context(|| format!("cannot pass the cgroup controller {controller} on"))?;
+            .with_context(|| {
+                format!(
+                    "cannot pass the cgroup controller {controller} on; in a container whose own processes are in its \
+                     root cgroup, move them to a child first, or give it the host's cgroups (--cgroupns=host)"
+                )
+            })?;
     }
     Ok(())
 }

@@ -79,7 +79,7 @@ fn nobody_gives_way_where_that_would_not_be_enough() {
 
 #[test]
 fn a_stream_of_urgent_sequences_delays_a_patient_one_by_no_more_than_the_bound() {
-    let most_steps = if cfg!(miri) { 40 } else { 300 };
+    let most_steps = if cfg!(miri) { 30 } else { 300 };
     let first_step = |ageing_steps: u32| {
         let mut world = World::new(ONE_ROW, by_priority(ageing_steps));
         world.add_with_priority(0..4, 3, 0);
@@ -120,11 +120,16 @@ fn who_has_aged_is_not_ousted_any_more() {
     world.finish();
 }
 
+/// Cases, and most arrivals in each.
+const SIZES: (u32, usize) = if cfg!(miri) { (2, 8) } else { (256, 40) };
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(SIZES.0))]
+
     #[test]
     fn nobody_waits_longer_than_the_bound_and_the_sequences_before_it(
         ageing_steps in 0u32..30,
-        arrivals in prop::collection::vec((0u32..6, 1u32..5, any::<i32>()), 1..40),
+        arrivals in prop::collection::vec((0u32..6, 1u32..5, any::<i32>()), 1..SIZES.1),
     ) {
         let mut world = World::new(ONE_ROW, by_priority(ageing_steps));
         let mut waited = vec![0u32; arrivals.len()];

@@ -26,7 +26,7 @@ const WATCH_SECONDS: u32 = 200;
 /// The first pause after a watch broke; each further one is twice as long, and jitter adds up to as much again.
 const MIN_PAUSE: Duration = Duration::from_millis(800);
 /// Services wait as long as their watches do; a handful of watches burdens no API server that comes back.
-const MAX_PAUSE: Duration = Duration::from_secs(4);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// A watch that lived this long without a word starts anew, as does one that brought a change.
 const RESET_AFTER: Duration = Duration::from_secs(20);
 

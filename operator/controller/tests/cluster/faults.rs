@@ -119,8 +119,12 @@ async fn connections_that_never_live_long_delay_a_service_and_no_more() {
     let operator = Operator::start_with(client, &ns.name, "short-lived", "engine:1");
     let cuts = async {
         loop {
-            sleep(Duration::from_millis(300)).await;
-            proxy.cut();
+            // A refusal is an error to a watch that opens again; a cut alone is an end.
+            for (fault, milliseconds) in [(Fault::None, 300), (Fault::Refuse, 100)] {
+                proxy.set(fault);
+                proxy.cut();
+                sleep(Duration::from_millis(milliseconds)).await;
+            }
         }
     };
     tokio::select! {

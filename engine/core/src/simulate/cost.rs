@@ -19,10 +19,12 @@ pub struct StepLoad {
     pub decode_context: f64,
     /// KV blocks copied to host memory or back.
     pub swapped_blocks: f64,
+    /// 1 when nothing ran before it, 0 when it follows another step at once.
+    pub after_idle: f64,
 }
 
 impl StepLoad {
-    /// The load of a plan.
+    /// The load of a plan that follows another step at once.
     pub fn of(plan: &StepPlan) -> Self {
         let num_swapped = plan.swapped_out.len() + plan.swapped_in.len();
         let mut load = Self { swapped_blocks: num_swapped as f64, ..Self::default() };
@@ -40,9 +42,9 @@ impl StepLoad {
         load
     }
 
-    fn terms(self) -> [f64; 5] {
-        let Self { prefill_tokens, prefill_context, decode_sequences, decode_context, .. } = self;
-        [1.0, prefill_tokens, prefill_context, decode_sequences, decode_context]
+    fn terms(self) -> [f64; 6] {
+        let Self { prefill_tokens, prefill_context, decode_sequences, decode_context, after_idle, .. } = self;
+        [1.0, prefill_tokens, prefill_context, decode_sequences, decode_context, after_idle]
     }
 }
 
@@ -60,8 +62,9 @@ pub struct CostModel {
     pub decode_sequence: f64,
     /// Of a position that a decoding sequence attends to.
     pub decode_context: f64,
+    /// Of a step that follows a pause: caches have gone to others, threads sleep.
+    pub after_idle: f64,
     /// Of a KV block that is copied to host memory or back: its bytes over the bandwidth.
-    #[serde(default)]
     pub swap_block: f64,
 }
 
@@ -83,10 +86,10 @@ impl CostModel {
         }
     }
 
-    /// The model, without negative costs and without that of swapping, whose relative errors over measured steps (load, seconds) have the least
-    /// sum of squares, once those steps are left out that took unusually long: something else ran beside them. Steps with
-    /// prefill count as much together as those without, of which there are many more: the former are what the time to
-    /// the first token comes from.
+    /// The model, without negative costs and without that of swapping, whose relative errors over measured steps (load,
+    /// seconds) have the least sum of squares, once those steps are left out that took unusually long: something else
+    /// ran beside them. Steps with prefill count as much together as those without, of which there are many more: the
+    /// former are what the time to the first token comes from.
     pub fn fit(steps: &[(StepLoad, f64)]) -> Self {
         let mut kept: Vec<(StepLoad, f64)> =
             steps.iter().copied().filter(|(_, seconds)| *seconds > 0.0).collect();
@@ -109,12 +112,16 @@ impl CostModel {
             let num_alike = if load.prefill_tokens > 0.0 { num_prefills } else { num_decodes };
             (1.0 / num_alike, load.terms().map(|term| term * 1e-6 / seconds))
         });
-        let [step, prefill_token, prefill_context, decode_sequence, decode_context] =
+        let [step, prefill_token, prefill_context, decode_sequence, decode_context, after_idle] =
             fit::least_squares_to_one(rows);
-        Self { step, prefill_token, prefill_context, decode_sequence, decode_context, swap_block: 0.0 }
+        let swap_block = 0.0;
+        Self { step, prefill_token, prefill_context, decode_sequence, decode_context, after_idle, swap_block }
     }
 
-    pub(super) fn coefficients(&self) -> [f64; 5] {
-        [self.step, self.prefill_token, self.prefill_context, self.decode_sequence, self.decode_context]
+    pub(super) fn coefficients(&self) -> [f64; 6] {
+        let Self {
+            step, prefill_token, prefill_context, decode_sequence, decode_context, after_idle, ..
+        } = *self;
+        [step, prefill_token, prefill_context, decode_sequence, decode_context, after_idle]
     }
 }

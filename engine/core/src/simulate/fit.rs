@@ -1,6 +1,6 @@
 //! Least squares without negative coefficients.
 
-/// Rounds of coordinate descent; five unknowns settle long before.
+/// Rounds of coordinate descent; six unknowns settle long before.
 const MAX_ROUNDS: usize = 20_000;
 /// Relative change at which they have settled.
 const SETTLED: f64 = 1e-12;

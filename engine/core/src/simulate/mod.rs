@@ -64,6 +64,8 @@ struct Simulation {
     outcome: Outcome,
     updates: Vec<Update>,
     num_arrived: u64,
+    /// Whether nothing ran just before.
+    idle: bool,
 }
 
 /// Runs all arrivals, in their order, to their end. `progress` hears how many have ended.
@@ -84,6 +86,7 @@ pub fn simulate(
         outcome: Outcome::default(),
         updates: Vec::new(),
         num_arrived: 0,
+        idle: true,
     };
     let mut arrivals = arrivals.into_iter().peekable();
     let (mut plan, mut output) = (StepPlan::default(), StepOutput::default());
@@ -95,6 +98,7 @@ pub fn simulate(
             simulation.step(&plan, &mut output);
         } else if let Some(next) = arrivals.peek() {
             simulation.now = next.seconds;
+            simulation.idle = true;
         } else {
             break;
         }
@@ -119,7 +123,8 @@ impl Simulation {
     }
 
     fn step(&mut self, plan: &StepPlan, output: &mut StepOutput) {
-        self.now += self.cost.step_seconds(StepLoad::of(plan));
+        let after_idle = if std::mem::take(&mut self.idle) { 1.0 } else { 0.0 };
+        self.now += self.cost.step_seconds(StepLoad { after_idle, ..StepLoad::of(plan) });
         output.sequences.resize_with(plan.sequences.len(), SequenceOutput::default);
         for (planned, result) in plan.sequences.iter().zip(&mut output.sequences) {
             result.token_ids.clear();

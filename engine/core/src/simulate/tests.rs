@@ -7,6 +7,7 @@ const COST: CostModel = CostModel {
     prefill_context: 0.0,
     decode_sequence: 50.0,
     decode_context: 0.0,
+    after_idle: 0.0,
     swap_block: 10.0,
 };
 
@@ -46,6 +47,14 @@ fn times_are_those_of_the_steps() {
 }
 
 #[test]
+fn the_first_step_after_a_pause_costs_more() {
+    let arrivals = vec![arrival(0.0, 0..10, 2), arrival(1.0, 100..110, 2), arrival(1.001, 200..210, 1)];
+    let cost = CostModel { after_idle: 500.0, ..COST };
+    let outcome = simulate(SchedulerConfig::default(), limits(64), cost, arrivals, |_| {});
+    assert_near(&outcome.ttft, &[0.0025, 0.0025, 0.00355]);
+}
+
+#[test]
 fn who_arrives_during_a_step_waits_for_its_end() {
     let outcome = run(64, vec![arrival(0.0, 0..10, 1), arrival(0.001, 100..110, 1)]);
     assert_near(&outcome.ttft, &[0.002, 0.003]);
@@ -76,7 +85,8 @@ fn swapping_takes_the_time_of_its_copies() {
 
 #[test]
 fn a_model_is_found_again_from_its_steps_and_noise_that_only_slows() {
-    let model = CostModel { prefill_context: 0.3, decode_context: 0.7, swap_block: 0.0, ..COST };
+    let model =
+        CostModel { prefill_context: 0.3, decode_context: 0.7, after_idle: 300.0, swap_block: 0.0, ..COST };
     let mut steps = Vec::new();
     for i in 0..200_u32 {
         let (x, y) = (f64::from(i % 17), f64::from(i % 5));
@@ -86,6 +96,7 @@ fn a_model_is_found_again_from_its_steps_and_noise_that_only_slows() {
             decode_sequences: y,
             decode_context: y * f64::from(i),
             swapped_blocks: 0.0,
+            after_idle: f64::from(i % 3 / 2),
         };
         let slow = if i % 13 == 0 { 2.0 } else { 1.0 };
         steps.push((load, model.step_seconds(load) * slow));

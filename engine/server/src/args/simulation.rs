@@ -20,7 +20,8 @@ const MAX_NUM_BLOCKS: u32 = 1 << 22;
 pub(super) const HELP: &str = "\
 The real scheduler runs over the trace; how long a step takes is a formula: a cost for the step, for each prefill token,
 for each position that one attends to (prefill-context), for each decoding sequence, for each position that one attends
-to (decode-context), and for each KV block that goes to host memory or back (swap-block).
+to (decode-context), for a step after a pause (after-idle), and for each KV block that goes to host memory or back
+(swap-block).
 
 Examples:
   regatta-engine simulate trace.csv --calibrate MODEL                   step times of MODEL on this machine
@@ -35,7 +36,7 @@ A trace is CSV: time of arrival (2023-11-16 18:17:03.98, or seconds), prompt tok
 pub(super) struct SimulateFlags {
     /// CSV of requests: time of arrival, prompt tokens, generated tokens; `-`: standard input
     trace: PathBuf,
-    /// Microseconds: step=, prefill-token=, prefill-context=, decode-sequence=, decode-context=, swap-block=, by commas; absent ones are 0
+    /// Microseconds: step=, prefill-token=, prefill-context=, decode-sequence=, decode-context=, after-idle=, swap-block=, by commas; absent ones are 0
     #[arg(long, value_name = "LIST", conflicts_with = "calibrate")]
     cost: Option<Cost>,
     /// Measure step times on this model: a GGUF file or a Hugging Face folder
@@ -99,6 +100,7 @@ impl FromStr for Cost {
                 "prefill-context" => cost.prefill_context = value,
                 "decode-sequence" => cost.decode_sequence = value,
                 "decode-context" => cost.decode_context = value,
+                "after-idle" => cost.after_idle = value,
                 "swap-block" => cost.swap_block = value,
                 other => return Err(format!("`{other}` is no cost; see --help")),
             }

@@ -4,6 +4,7 @@ mod calibrate;
 mod check;
 mod progress;
 mod report;
+mod steps;
 mod trace;
 
 use std::io::Write;

@@ -126,13 +126,13 @@ impl Report {
             self.preemptions, self.swap_preemptions
         )?;
         writeln!(out, "prefix cache     {share:.1} % of {} prompt tokens found", self.prefix_cache_queries)?;
-        let CostModel { step, prefill_token, prefill_context, decode_sequence, decode_context, swap_block } =
-            self.cost;
+        let CostModel { step, prefill_token, prefill_context, decode_sequence, .. } = self.cost;
+        let CostModel { decode_context, after_idle, swap_block, .. } = self.cost;
         writeln!(
             out,
             "step times       --cost step={step:.4},prefill-token={prefill_token:.4},\
              prefill-context={prefill_context:.6},decode-sequence={decode_sequence:.4},\
-             decode-context={decode_context:.6},swap-block={swap_block:.4}"
+             decode-context={decode_context:.6},after-idle={after_idle:.4},swap-block={swap_block:.4}"
         )
     }
 }

@@ -171,8 +171,8 @@ async fn at_once_and_from_the_prefix_cache_the_bits_are_those_of_each_alone() {
         let (warm, snapshot) =
             together(model.path(), Setup { enable_prefix_caching: true, ..ROOMY }, 2).await;
         assert_same(&warm, &wanted, &format!("{windows:?}, warm"));
-        assert!(snapshot.prefix_cache_hits > 0, "{snapshot:?}");
-        assert_eq!(snapshot.kv.in_use, 0);
+        assert!(snapshot.stats.prefix_cache_hits > 0, "{snapshot:?}");
+        assert_eq!(snapshot.stats.blocks.in_use, 0);
     }
 }
 
@@ -188,11 +188,15 @@ async fn preempted_sequences_go_on_with_the_same_bits() {
                 let what = format!("{windows:?}, {preemption_mode:?}, caching: {enable_prefix_caching}");
                 assert_same(&found, &wanted, &what);
                 let preemptions = match preemption_mode {
-                    PreemptionMode::Swap => snapshot.swap_preemptions,
-                    _ => snapshot.recompute_preemptions,
+                    PreemptionMode::Swap => snapshot.stats.swap_preemptions,
+                    _ => snapshot.stats.recompute_preemptions,
                 };
                 assert!(preemptions > 0, "{what}: {snapshot:?}");
-                assert_eq!((snapshot.kv.in_use, snapshot.host_blocks.in_use), (0, 0), "{what}");
+                assert_eq!(
+                    (snapshot.stats.blocks.in_use, snapshot.stats.host_blocks.in_use),
+                    (0, 0),
+                    "{what}"
+                );
             }
         }
     }

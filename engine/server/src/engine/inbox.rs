@@ -242,8 +242,7 @@ impl Inbox {
     pub(super) fn snapshot(&self) -> EngineSnapshot {
         let shared = self.lock();
         let mut snapshot = shared.snapshot;
-        snapshot.waiting = shared.backlog.sequences + shared.arrivals.submissions.len();
-        snapshot.in_flight = snapshot.running + snapshot.waiting;
+        snapshot.stats.waiting = shared.backlog.sequences + shared.arrivals.submissions.len();
         snapshot
     }
 }

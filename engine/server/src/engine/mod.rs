@@ -19,6 +19,6 @@ pub use config::EngineConfig;
 pub use handle::EngineHandle;
 pub use regatta_core::event::{Event, FinishReason};
 pub use request::{BeamOptions, GenerateRequest, SubmitError};
-pub use snapshot::{EngineSnapshot, EngineState, KvSnapshot};
+pub use snapshot::{EngineSnapshot, EngineState};
 pub use stream::ChoiceStream;
 pub use thread::{Engine, EngineThread};

@@ -20,7 +20,7 @@ use super::flight::{Flights, Landed};
 use super::handle::EngineHandle;
 use super::inbox::{Arrivals, Backlog, Inbox, QueueLimits, Role, Submission};
 use super::search::Searches;
-use super::snapshot::{EngineSnapshot, EngineState, KvSnapshot};
+use super::snapshot::{EngineSnapshot, EngineState};
 use crate::kv_events::KvEventSender;
 use crate::record::Recording;
 
@@ -222,9 +222,9 @@ impl Engine {
     }
 
     fn publish(&self) {
-        let stats = self.scheduler.stats();
-        let backlog = Backlog { sequences: stats.waiting, tokens: stats.waiting_tokens };
-        self.inbox.publish(figures(&self.scheduler, Instant::now()), backlog);
+        let figures = figures(&self.scheduler, Instant::now());
+        let backlog = Backlog { sequences: figures.stats.waiting, tokens: figures.stats.waiting_tokens };
+        self.inbox.publish(figures, backlog);
     }
 
     /// Ends every stream that is left, and admission with it.
@@ -245,30 +245,7 @@ impl Engine {
 }
 
 fn figures(scheduler: &Scheduler, now: Instant) -> EngineSnapshot {
-    let stats = scheduler.stats();
-    EngineSnapshot {
-        state: EngineState::Running,
-        running: stats.running,
-        waiting: stats.waiting,
-        in_flight: stats.running + stats.waiting,
-        kv: KvSnapshot {
-            block_size: stats.block_size,
-            num_blocks: stats.blocks.total,
-            free: stats.blocks.free,
-            cached: stats.blocks.cached,
-            in_use: stats.blocks.in_use,
-        },
-        steps: stats.steps,
-        prompt_tokens: stats.prompt_tokens,
-        generation_tokens: stats.generation_tokens,
-        swapped: stats.swapped,
-        host_blocks: stats.host_blocks,
-        recompute_preemptions: stats.recompute_preemptions,
-        swap_preemptions: stats.swap_preemptions,
-        prefix_cache_queries: stats.prefix_cache_queries,
-        prefix_cache_hits: stats.prefix_cache_hits,
-        last_progress: now,
-    }
+    EngineSnapshot { state: EngineState::Running, stats: scheduler.stats(), last_progress: now }
 }
 
 /// How long the end of the thread is waited for after the deadline: the length of a slow step.

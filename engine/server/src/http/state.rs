@@ -145,7 +145,7 @@ impl ServerState {
             Err("draining")
         } else if model.is_dead() {
             Err("the engine thread has ended")
-        } else if snapshot.in_flight > 0 && snapshot.last_progress.elapsed() > STALL {
+        } else if snapshot.in_flight() > 0 && snapshot.last_progress.elapsed() > STALL {
             Err("the engine makes no progress")
         } else {
             Ok(())

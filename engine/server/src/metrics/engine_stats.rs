@@ -50,23 +50,24 @@ impl Collector for EngineStats {
 
 #[allow(clippy::cast_precision_loss)] // sequences and blocks are far below 2^53
 fn gauges(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let kv = snapshot.kv;
-    let stalled = if snapshot.in_flight == 0 { 0.0 } else { snapshot.last_progress.elapsed().as_secs_f64() };
-    let kv_usage = f64::from(kv.in_use) / f64::from(kv.num_blocks.max(1));
+    let kv = snapshot.stats.blocks;
+    let stalled =
+        if snapshot.in_flight() == 0 { 0.0 } else { snapshot.last_progress.elapsed().as_secs_f64() };
+    let kv_usage = f64::from(kv.in_use) / f64::from(kv.total.max(1));
     let gauges = [
-        ("vllm:num_requests_running", "Sequences that take part in steps", snapshot.running as f64),
-        ("vllm:num_requests_waiting", "Sequences that wait for a place", snapshot.waiting as f64),
+        ("vllm:num_requests_running", "Sequences that take part in steps", snapshot.stats.running as f64),
+        ("vllm:num_requests_waiting", "Sequences that wait for a place", snapshot.stats.waiting as f64),
         ("vllm:kv_cache_usage_perc", "KV blocks in use as a share of all, 1 is all of them", kv_usage),
         ("vllm:gpu_cache_usage_perc", "Former name of vllm:kv_cache_usage_perc", kv_usage),
         (
             "vllm:num_requests_swapped",
             "Sequences that wait and have their KV in host memory",
-            snapshot.swapped as f64,
+            snapshot.stats.swapped as f64,
         ),
         (
             "vllm:cpu_cache_usage_perc",
             "Host blocks in use as a share of all, 1 is all of them; 0 without swap space",
-            f64::from(snapshot.host_blocks.in_use) / f64::from(snapshot.host_blocks.total.max(1)),
+            f64::from(snapshot.stats.host_blocks.in_use) / f64::from(snapshot.stats.host_blocks.total.max(1)),
         ),
         (
             "regatta:engine_seconds_since_progress",
@@ -83,21 +84,29 @@ fn gauges(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::Re
 
 fn counters(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let counters = [
-        ("vllm:prompt_tokens", "Prompt tokens whose prefill is done", snapshot.prompt_tokens),
-        ("vllm:generation_tokens", "Tokens generated", snapshot.generation_tokens),
+        ("vllm:prompt_tokens", "Prompt tokens whose prefill is done", snapshot.stats.prompt_tokens),
+        ("vllm:generation_tokens", "Tokens generated", snapshot.stats.generation_tokens),
         (
             "vllm:prefix_cache_queries",
             "Prompt tokens looked up in the prefix cache",
-            snapshot.prefix_cache_queries,
+            snapshot.stats.prefix_cache_queries,
         ),
-        ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache", snapshot.prefix_cache_hits),
+        (
+            "vllm:prefix_cache_hits",
+            "Prompt tokens found in the prefix cache",
+            snapshot.stats.prefix_cache_hits,
+        ),
         (
             "vllm:gpu_prefix_cache_queries",
             "Former name of vllm:prefix_cache_queries",
-            snapshot.prefix_cache_queries,
+            snapshot.stats.prefix_cache_queries,
         ),
-        ("vllm:gpu_prefix_cache_hits", "Former name of vllm:prefix_cache_hits", snapshot.prefix_cache_hits),
-        ("regatta:engine_steps", "Steps run", snapshot.steps),
+        (
+            "vllm:gpu_prefix_cache_hits",
+            "Former name of vllm:prefix_cache_hits",
+            snapshot.stats.prefix_cache_hits,
+        ),
+        ("regatta:engine_steps", "Steps run", snapshot.stats.steps),
     ];
     for (name, help, value) in counters {
         let counter = ConstCounter::new(value);
@@ -108,7 +117,8 @@ fn counters(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::
 
 fn preemptions(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let family = Family::<[(&str, &str); 1], Counter>::default();
-    for (mode, value) in [("recompute", snapshot.recompute_preemptions), ("swap", snapshot.swap_preemptions)]
+    for (mode, value) in
+        [("recompute", snapshot.stats.recompute_preemptions), ("swap", snapshot.stats.swap_preemptions)]
     {
         family.get_or_create(&[("mode", mode)]).inc_by(value);
     }
@@ -119,8 +129,8 @@ fn preemptions(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fm
 fn cache_config(snapshot: &EngineSnapshot, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let family = Family::<[(&str, String); 2], Gauge>::default();
     let labels = [
-        ("block_size", snapshot.kv.block_size.to_string()),
-        ("num_gpu_blocks", snapshot.kv.num_blocks.to_string()),
+        ("block_size", snapshot.stats.block_size.to_string()),
+        ("num_gpu_blocks", snapshot.stats.blocks.total.to_string()),
     ];
     family.get_or_create(&labels).set(1);
     let help = "How the KV cache is laid out; always 1";

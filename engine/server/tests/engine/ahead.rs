@@ -30,10 +30,10 @@ async fn steps_overlap_where_the_runner_has_two_stages_and_answers_are_the_same(
         assert_eq!(token_ids(&events), expected.token_ids);
         assert_eq!(reason(&events), Some(expected.reason));
     }
-    let snapshot = settle(&handle, |s| s.in_flight == 0).await;
-    assert_eq!(snapshot.kv.in_use, 0);
+    let snapshot = settle(&handle, |s| s.in_flight() == 0).await;
+    assert_eq!(snapshot.stats.blocks.in_use, 0);
     // Whenever another sequence can run, its step comes before the first one's result.
-    assert!(num_overlaps.load(Ordering::Relaxed) >= 10, "{num_overlaps:?} of {} steps", snapshot.steps);
+    assert!(num_overlaps.load(Ordering::Relaxed) >= 10, "{num_overlaps:?} of {} steps", snapshot.stats.steps);
 }
 
 /// Runs `requests` on two stages, each to what it would get alone; how many steps there were, and how many of them came
@@ -49,9 +49,9 @@ async fn run_staged(limits: RunnerLimits, requests: &[GenerateRequest]) -> (u64,
         assert_eq!((token_ids(&events), reason(&events)), (expected.token_ids, Some(expected.reason)));
         num_tokens += token_ids(&events).len() as u64;
     }
-    let snapshot = settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
-    assert_eq!(snapshot.generation_tokens, num_tokens);
-    (snapshot.steps, num_overlaps.load(Ordering::Relaxed))
+    let snapshot = settle(&handle, |s| s.in_flight() == 0 && s.stats.blocks.in_use == 0).await;
+    assert_eq!(snapshot.stats.generation_tokens, num_tokens);
+    (snapshot.stats.steps, num_overlaps.load(Ordering::Relaxed))
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_step_that_fails_takes_those_that_ran_ahead_along_and_nobody_else() {
         let stream = handle.submit(request(0..4, 1, 20)).unwrap().remove(0);
         let failed = read(stream).await;
         assert!(matches!(failed.last(), Some(Event::Failed { .. })), "{word:?}: {failed:?}");
-        settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+        settle(&handle, |s| s.in_flight() == 0 && s.stats.blocks.in_use == 0).await;
         let next = request(100..104, 1, 20);
         let expected = REPLY.expected(&next.prompt, &next.sampling, MAX_MODEL_LEN);
         let events = read(handle.submit(next).unwrap().remove(0)).await;
@@ -133,7 +133,7 @@ async fn a_stream_dropped_with_two_steps_under_way_frees_its_blocks_and_leaves_t
     drop(words);
     let expected = REPLY.expected(&requests[1].prompt, &requests[1].sampling, MAX_MODEL_LEN);
     assert_eq!(token_ids(&read(streams.remove(0)).await), expected.token_ids);
-    settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+    settle(&handle, |s| s.in_flight() == 0 && s.stats.blocks.in_use == 0).await;
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn a_step_that_fails_behind_another_takes_only_its_own_sequences_along() {
         assert_eq!(token_ids(&read(streams.next().unwrap()).await), expected.token_ids);
         let failed = read(streams.next().unwrap()).await;
         assert!(matches!(&failed[..], [Event::Failed { .. }]), "{word:?}: {failed:?}");
-        settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+        settle(&handle, |s| s.in_flight() == 0 && s.stats.blocks.in_use == 0).await;
     }
 }
 
@@ -170,5 +170,5 @@ async fn shutdown_waits_for_both_steps_under_way_and_aborts_what_is_left() {
     }
     drop(words);
     assert!(shutdown.await.unwrap());
-    assert_eq!(handle.snapshot().kv.in_use, 0);
+    assert_eq!(handle.snapshot().stats.blocks.in_use, 0);
 }

@@ -107,8 +107,8 @@ async fn searches_find_what_a_plain_search_does_in_any_pool_and_any_company() {
             for (request, found) in others.iter().zip(&found[searches.len()..]) {
                 assert_eq!(found[0], SMALL.expected(&request.prompt, &request.sampling, 64).token_ids);
             }
-            let snapshot = settle(&handle, |s| s.in_flight == 0).await;
-            assert_eq!(snapshot.kv.in_use, 0);
+            let snapshot = settle(&handle, |s| s.in_flight() == 0).await;
+            assert_eq!(snapshot.stats.blocks.in_use, 0);
         }
     }
 }
@@ -165,10 +165,10 @@ async fn a_search_that_nobody_wants_any_more_frees_its_blocks() {
     let (handle, _thread) = Engine::spawn(Box::new(runner), config()).unwrap();
     let streams = handle.submit(search(0..9, 4, 200)).unwrap();
     (0..4).for_each(|_| words.send(Word::Run).unwrap());
-    settle(&handle, |s| s.steps == 4 && s.in_flight > 1).await;
+    settle(&handle, |s| s.stats.steps == 4 && s.in_flight() > 1).await;
     drop(streams);
     words.send(Word::Run).unwrap();
-    settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+    settle(&handle, |s| s.in_flight() == 0 && s.stats.blocks.in_use == 0).await;
 }
 
 #[tokio::test]
@@ -181,13 +181,13 @@ async fn a_failing_step_or_the_end_of_the_engine_ends_all_streams_of_a_search() 
         let events = read(stream).await;
         assert!(token_ids(&events).is_empty() && matches!(events.last(), Some(Event::Failed { .. })));
     }
-    settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+    settle(&handle, |s| s.in_flight() == 0 && s.stats.blocks.in_use == 0).await;
 
     let streams = handle.submit(search(0..9, 3, 50)).unwrap();
     words.send(Word::Run).unwrap();
     words.send(Word::Run).unwrap();
     // Both steps are done, and the next one waits for its word.
-    settle(&handle, |s| s.steps == 5 && s.in_flight > 1).await;
+    settle(&handle, |s| s.stats.steps == 5 && s.in_flight() > 1).await;
     let shutdown = tokio::task::spawn_blocking(|| thread.shutdown(Instant::now()));
     settle(&handle, |s| s.state == EngineState::Draining).await;
     words.send(Word::Run).unwrap();
@@ -195,5 +195,5 @@ async fn a_failing_step_or_the_end_of_the_engine_ends_all_streams_of_a_search() 
         assert_eq!(reason(&read(stream).await), Some(FinishReason::Abort));
     }
     assert!(shutdown.await.unwrap());
-    assert_eq!(handle.snapshot().kv.in_use, 0);
+    assert_eq!(handle.snapshot().stats.blocks.in_use, 0);
 }

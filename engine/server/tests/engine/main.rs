@@ -112,13 +112,13 @@ async fn priorities_are_honoured_or_refused() {
     let patient: Vec<_> = (0..5).map(|i| request([i], 1, 50)).collect();
     let _patient = handle.submit_all(&patient).unwrap();
     words.send(Word::Run).unwrap();
-    settle(&handle, |s| s.running == 4).await;
+    settle(&handle, |s| s.stats.running == 4).await;
     let stream = handle.submit(urgent).unwrap().remove(0);
     // One step may be planned already; the urgent request has its four tokens in the four after it.
     (0..5).for_each(|_| words.send(Word::Run).unwrap());
     assert_eq!(token_ids(&read(stream).await).len(), 4);
     // While those before it still run: one of them gave way.
-    assert_eq!(handle.snapshot().recompute_preemptions, 1);
+    assert_eq!(handle.snapshot().stats.recompute_preemptions, 1);
     drop(words);
 }
 
@@ -133,10 +133,10 @@ async fn requests_at_once_get_the_tokens_that_each_gets_alone() {
         assert_eq!(token_ids(&events), expected.token_ids);
         assert_eq!(reason(&events), Some(expected.reason));
     }
-    let snapshot = settle(&handle, |s| s.in_flight == 0).await;
-    assert_eq!(snapshot.kv.in_use, 0);
-    assert_eq!(snapshot.generation_tokens, (1..=32).sum::<u64>());
-    assert_eq!(snapshot.prompt_tokens, (0..32).map(|i| 2 * i + 1).sum::<u64>());
+    let snapshot = settle(&handle, |s| s.in_flight() == 0).await;
+    assert_eq!(snapshot.stats.blocks.in_use, 0);
+    assert_eq!(snapshot.stats.generation_tokens, (1..=32).sum::<u64>());
+    assert_eq!(snapshot.stats.prompt_tokens, (0..32).map(|i| 2 * i + 1).sum::<u64>());
 }
 
 #[tokio::test]
@@ -159,16 +159,16 @@ async fn the_choices_of_a_request_get_what_each_gets_alone_and_compute_the_promp
     // The prompt, then a step of all three: its last token twice and a decode.
     words.send(Word::Run).unwrap();
     words.send(Word::Run).unwrap();
-    let snapshot = settle(&handle, |s| s.steps == 2).await;
+    let snapshot = settle(&handle, |s| s.stats.steps == 2).await;
     // Two full blocks in common, and one of each.
-    assert_eq!((snapshot.running, snapshot.kv.in_use), (3, 2 + 3));
+    assert_eq!((snapshot.stats.running, snapshot.stats.blocks.in_use), (3, 2 + 3));
     drop(words);
     for (choice, stream) in (0..).zip(streams) {
         let sampling = SamplingParams { choice, ..request.sampling.clone() };
         let expected = REPLY.expected(&request.prompt, &sampling, MAX_MODEL_LEN);
         assert_eq!(token_ids(&read(stream).await), expected.token_ids);
     }
-    settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+    settle(&handle, |s| s.in_flight() == 0 && s.stats.blocks.in_use == 0).await;
 }
 
 #[tokio::test]
@@ -184,9 +184,9 @@ async fn a_dropped_stream_frees_its_blocks_within_one_step() {
     drop(gone);
     words.send(Word::Run).unwrap();
     words.send(Word::Run).unwrap();
-    let snapshot = settle(&handle, |s| s.steps >= 4).await;
-    assert_eq!((snapshot.running, snapshot.in_flight), (1, 1));
-    assert_eq!(snapshot.kv.in_use, 2);
+    let snapshot = settle(&handle, |s| s.stats.steps >= 4).await;
+    assert_eq!((snapshot.stats.running, snapshot.in_flight()), (1, 1));
+    assert_eq!(snapshot.stats.blocks.in_use, 2);
 }
 
 #[tokio::test]
@@ -194,12 +194,12 @@ async fn a_stream_dropped_while_it_waits_is_gone_after_one_step() {
     let (words, handle, _thread) = start_scripted();
     let _running = handle.submit(request([1], 4, 100)).unwrap();
     words.send(Word::Run).unwrap();
-    settle(&handle, |s| s.running == 4).await;
+    settle(&handle, |s| s.stats.running == 4).await;
     let waiting = handle.submit(request([9], 1, 100)).unwrap();
     drop(waiting);
     words.send(Word::Run).unwrap();
     words.send(Word::Run).unwrap();
-    settle(&handle, |s| s.waiting == 0 && s.running == 4).await;
+    settle(&handle, |s| s.stats.waiting == 0 && s.stats.running == 4).await;
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_failing_or_panicking_step_ends_its_sequences_and_the_engine_goes_on()
         let expected = REPLY.expected(&next.prompt, &next.sampling, MAX_MODEL_LEN);
         let stream = handle.submit(next).unwrap().remove(0);
         assert_eq!(token_ids(&read(stream).await), expected.token_ids, "{word:?}");
-        settle(&handle, |s| s.in_flight == 0 && s.kv.in_use == 0).await;
+        settle(&handle, |s| s.in_flight() == 0 && s.stats.blocks.in_use == 0).await;
     }
 }
 
@@ -239,7 +239,7 @@ async fn shutdown_aborts_at_the_deadline_what_is_left() {
     let (words, handle, thread) = start_scripted();
     let streams: Vec<_> = (0..6).map(|i| handle.submit(request([i], 1, 100)).unwrap().remove(0)).collect();
     words.send(Word::Run).unwrap();
-    settle(&handle, |s| s.steps == 1).await;
+    settle(&handle, |s| s.stats.steps == 1).await;
     let shutdown = tokio::task::spawn_blocking(|| thread.shutdown(Instant::now()));
     settle(&handle, |s| s.state == EngineState::Draining).await;
     words.send(Word::Run).unwrap();
@@ -247,7 +247,7 @@ async fn shutdown_aborts_at_the_deadline_what_is_left() {
         assert_eq!(reason(&read(stream).await), Some(FinishReason::Abort));
     }
     assert!(shutdown.await.unwrap());
-    assert_eq!(handle.snapshot().kv.in_use, 0);
+    assert_eq!(handle.snapshot().stats.blocks.in_use, 0);
 }
 
 #[tokio::test]
@@ -290,8 +290,8 @@ async fn a_repeated_prompt_is_counted_as_cached_and_gives_the_same_tokens() {
         other => panic!("{other:?}"),
     };
     assert_eq!((cached(&first), cached(&second)), (0, 8));
-    let snapshot = settle(&handle, |s| s.in_flight == 0).await;
-    assert_eq!((snapshot.prefix_cache_queries, snapshot.prefix_cache_hits), (20, 8));
+    let snapshot = settle(&handle, |s| s.in_flight() == 0).await;
+    assert_eq!((snapshot.stats.prefix_cache_queries, snapshot.stats.prefix_cache_hits), (20, 8));
 }
 
 #[tokio::test]

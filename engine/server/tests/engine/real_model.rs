@@ -222,7 +222,7 @@ async fn requests_at_once_are_bit_identical_to_the_same_alone() {
     };
     let (together, snapshot) = answers(setup).await;
     assert_same(&together, &alone(16).await);
-    assert_eq!(snapshot.kv.in_use, 0);
+    assert_eq!(snapshot.stats.blocks.in_use, 0);
 }
 
 /// As few blocks as one sequence may need, in no order.
@@ -242,16 +242,19 @@ fn smallest_pool(preemption_mode: PreemptionMode) -> Setup {
 async fn the_smallest_pool_with_shuffled_blocks_changes_no_bit() {
     let (together, snapshot) = answers(smallest_pool(PreemptionMode::Recompute)).await;
     assert_same(&together, &alone(4).await);
-    assert!(snapshot.recompute_preemptions > 0, "{snapshot:?}");
-    assert_eq!(snapshot.kv.in_use, 0);
+    assert!(snapshot.stats.recompute_preemptions > 0, "{snapshot:?}");
+    assert_eq!(snapshot.stats.blocks.in_use, 0);
 }
 
 #[tokio::test]
 async fn blocks_that_went_to_host_memory_and_back_change_no_bit() {
     let (together, snapshot) = answers(smallest_pool(PreemptionMode::Swap)).await;
     assert_same(&together, &alone(4).await);
-    assert!(snapshot.swap_preemptions > 0 && snapshot.recompute_preemptions == 0, "{snapshot:?}");
-    assert_eq!((snapshot.kv.in_use, snapshot.host_blocks.in_use, snapshot.swapped), (0, 0, 0));
+    assert!(snapshot.stats.swap_preemptions > 0 && snapshot.stats.recompute_preemptions == 0, "{snapshot:?}");
+    assert_eq!(
+        (snapshot.stats.blocks.in_use, snapshot.stats.host_blocks.in_use, snapshot.stats.swapped),
+        (0, 0, 0)
+    );
 }
 
 #[tokio::test]
@@ -267,6 +270,6 @@ async fn blocks_from_the_prefix_cache_change_no_bit() {
     };
     let (together, snapshot) = answers(setup).await;
     assert_same(&together, &alone(16).await);
-    assert!(snapshot.prefix_cache_hits > 0, "{snapshot:?}");
-    assert_eq!(snapshot.kv.in_use, 0);
+    assert!(snapshot.stats.prefix_cache_hits > 0, "{snapshot:?}");
+    assert_eq!(snapshot.stats.blocks.in_use, 0);
 }

@@ -26,7 +26,7 @@ async fn record(
     for (index, stream) in streams.into_iter().enumerate() {
         if index % 5 == 3 { drop(stream) } else { drop(read(stream).await) }
     }
-    settle(&handle, |s| s.in_flight == 0).await;
+    settle(&handle, |s| s.in_flight() == 0).await;
     assert!(tokio::task::spawn_blocking(|| thread.shutdown(Instant::now())).await.unwrap());
     path
 }
@@ -87,7 +87,7 @@ async fn choices_and_searches_are_planned_again_too() {
     for stream in streams.into_iter().flatten() {
         read(stream).await;
     }
-    settle(&handle, |s| s.in_flight == 0).await;
+    settle(&handle, |s| s.in_flight() == 0).await;
     assert!(tokio::task::spawn_blocking(|| thread.shutdown(Instant::now())).await.unwrap());
     let (text, error) = ask(&path, None, None, Format::Text);
     assert_eq!(error, None, "{text}");

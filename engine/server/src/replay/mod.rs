@@ -143,6 +143,7 @@ fn replay(settings: &ReplaySettings, report: &mut Option<Report>) -> Result<(), 
             let (line, engine) = (reader.line_number(), header.engine.clone());
             RecordError::Replay { file: file.clone(), line, engine, cause }
         })?;
+        report.summary.counted(replayer.stats());
         let steps = replayer.stats().steps;
         for update in replayer.updates() {
             let Some(end) = End::of(&update.event, replayer.cancel_reason(update.id)) else { continue };
@@ -150,7 +151,7 @@ fn replay(settings: &ReplaySettings, report: &mut Option<Report>) -> Result<(), 
             report.history.iter_mut().for_each(|history| history.ended(update.id, end, steps));
         }
         if let Some(planned) = planned {
-            report.summary.planned(&planned, replayer.stats());
+            report.summary.planned(&planned);
             report.history.iter_mut().for_each(|history| history.planned(&planned));
             if settings.step == Some(planned.step) {
                 report.step = Some(planned);

@@ -83,15 +83,19 @@ impl Summary {
         *self.ended.entry(end).or_default() += 1;
     }
 
-    pub(super) fn planned(&mut self, planned: &ReplayedStep, stats: SchedulerStats) {
+    /// The figures so far.
+    pub(super) fn counted(&mut self, stats: SchedulerStats) {
         self.steps = stats.steps;
         self.prompt_tokens = stats.prompt_tokens;
         self.generation_tokens = stats.generation_tokens;
         self.prefix_cache_queries = stats.prefix_cache_queries;
         self.prefix_cache_hits = stats.prefix_cache_hits;
         self.preemptions = stats.recompute_preemptions + stats.swap_preemptions;
-        self.largest_step_tokens = self.largest_step_tokens.max(num_tokens(&planned.ran));
         self.most_running = self.most_running.max(stats.running);
+    }
+
+    pub(super) fn planned(&mut self, planned: &ReplayedStep) {
+        self.largest_step_tokens = self.largest_step_tokens.max(num_tokens(&planned.ran));
         self.most_blocks_in_use = self.most_blocks_in_use.max(planned.blocks.in_use);
         for decision in &planned.decisions {
             match *decision {

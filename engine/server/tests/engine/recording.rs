@@ -12,7 +12,7 @@ async fn record(
     folder: &Path,
     runner: impl FnOnce(FakeRunner) -> Box<dyn ModelRunner>,
     limits: RunnerLimits,
-) -> PathBuf {
+) -> (PathBuf, EngineSnapshot) {
     let path = folder.join("schedule.jsonl");
     let limits = RunnerLimits { num_blocks: 24, ..limits };
     let config = EngineConfig { record_schedule: Some(path.clone()), ..config() };
@@ -26,9 +26,9 @@ async fn record(
     for (index, stream) in streams.into_iter().enumerate() {
         if index % 5 == 3 { drop(stream) } else { drop(read(stream).await) }
     }
-    settle(&handle, |s| s.in_flight() == 0).await;
+    let snapshot = settle(&handle, |s| s.in_flight() == 0).await;
     assert!(tokio::task::spawn_blocking(|| thread.shutdown(Instant::now())).await.unwrap());
-    path
+    (path, snapshot)
 }
 
 fn ask(file: &Path, step: Option<u64>, sequence: Option<u64>, format: Format) -> (String, Option<String>) {
@@ -41,7 +41,7 @@ fn ask(file: &Path, step: Option<u64>, sequence: Option<u64>, format: Format) ->
 #[tokio::test]
 async fn a_recorded_run_is_planned_again_and_explained() {
     let folder = tempfile::tempdir().unwrap();
-    let file = record(folder.path(), |runner| Box::new(runner), LIMITS).await;
+    let (file, snapshot) = record(folder.path(), |runner| Box::new(runner), LIMITS).await;
     let (text, error) = ask(&file, None, None, Format::Text);
     assert_eq!(error, None, "{text}");
     assert!(text.contains("each planned again and found the same"), "{text}");
@@ -50,6 +50,7 @@ async fn a_recorded_run_is_planned_again_and_explained() {
     let (json, _) = ask(&file, Some(1), Some(22), Format::Json);
     let answer: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(answer["summary"]["sequences"], 24);
+    assert_eq!(answer["summary"]["generation_tokens"], snapshot.stats.generation_tokens);
     assert_eq!(answer["step"]["step"], 1);
     let last = answer["sequence"]["entries"].as_array().unwrap().last().unwrap();
     assert_eq!(last["what"], "ended", "{last}");
@@ -65,7 +66,7 @@ async fn a_recorded_run_is_planned_again_and_explained() {
 async fn steps_that_ran_ahead_are_planned_again_and_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let limits = RunnerLimits { max_in_flight: 2, feeds_sampled_tokens: true, ..LIMITS };
-    let file = record(folder.path(), |runner| Box::new(StagedRunner::new(runner).1), limits).await;
+    let (file, _) = record(folder.path(), |runner| Box::new(StagedRunner::new(runner).1), limits).await;
     let (text, error) = ask(&file, None, None, Format::Text);
     assert_eq!(error, None, "{text}");
     assert!(text.contains("each planned again and found the same"), "{text}");
@@ -99,7 +100,7 @@ async fn choices_and_searches_are_planned_again_too() {
 #[tokio::test]
 async fn what_is_not_in_the_record_is_said_to_be_absent() {
     let folder = tempfile::tempdir().unwrap();
-    let file = record(folder.path(), |runner| Box::new(runner), LIMITS).await;
+    let (file, _) = record(folder.path(), |runner| Box::new(runner), LIMITS).await;
     let error = ask(&file, Some(1 << 40), None, Format::Text).1.unwrap();
     assert!(error.contains("there is no step 1099511627776; the record has steps 1 to"), "{error}");
     let error = ask(&file, None, Some(24), Format::Text).1.unwrap();
@@ -112,7 +113,7 @@ async fn what_is_not_in_the_record_is_said_to_be_absent() {
 #[tokio::test]
 async fn a_changed_or_cut_record_is_an_error_that_names_the_line() {
     let folder = tempfile::tempdir().unwrap();
-    let file = record(folder.path(), |runner| Box::new(runner), LIMITS).await;
+    let (file, _) = record(folder.path(), |runner| Box::new(runner), LIMITS).await;
     let text = std::fs::read_to_string(&file).unwrap();
     let error_of = |text: &str| {
         std::fs::write(&file, text).unwrap();

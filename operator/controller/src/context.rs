@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::{
     Error, RunOptions, backoff::Backoff, cache::Caches, engines::Engines, events, metrics::Metrics,
-    written::Written,
+    restarts::Seen, written::Written,
 };
 
 /// What every reconcile shares.
@@ -21,6 +21,9 @@ pub(crate) struct Context {
     pub(crate) engines: Engines,
     pub(crate) written: Written,
     pub(crate) backoff: Backoff,
+    pub(crate) restarts: Seen,
+    /// Name of this process in events.
+    pub(crate) identity: String,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -35,6 +38,8 @@ impl Context {
             engines: Engines::new().map_err(Error::HttpClient)?,
             written: Written::default(),
             backoff: Backoff::default(),
+            restarts: Seen::default(),
+            identity: options.identity.clone(),
             recorder: events::recorder(client.clone(), &options.identity),
             client,
             metrics,

@@ -10,8 +10,10 @@ use regatta_planner::{contract::FIELD_MANAGER, plan::Action};
 
 use crate::context::Context;
 
-/// The API server takes notes of up to 1024 bytes; a character of a message has four at most.
-const MAX_NOTE_CHARS: usize = 255;
+/// Longest note that the API server takes.
+const MAX_NOTE_BYTES: usize = 1024;
+/// What the operator does when it finds what its events tell.
+pub(crate) const ACTION: &str = "Reconcile";
 
 pub(crate) fn recorder(client: Client, identity: &str) -> Recorder {
     let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: Some(identity.to_owned()) };
@@ -27,15 +29,26 @@ pub(crate) async fn step(ctx: &Context, service: &LLMService, action: &Action, u
         Action::SetRoutable { name, .. } => ("ReplicaRoutable", name),
         Action::Wait { .. } => return,
     };
-    let related = ObjectReference {
+    let related = pod_ref(service, pod, uid);
+    publish(ctx, service, EventType::Normal, reason, format!("{pod}: {why}"), Some(related)).await;
+}
+
+/// A pod of `service`.
+pub(crate) fn pod_ref(service: &LLMService, pod: &str, uid: String) -> ObjectReference {
+    ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Pod".into()),
         namespace: service.namespace(),
-        name: Some(pod.clone()),
+        name: Some(pod.to_owned()),
         uid: Some(uid),
         ..ObjectReference::default()
-    };
-    publish(ctx, service, EventType::Normal, reason, format!("{pod}: {why}"), Some(related)).await;
+    }
+}
+
+/// The start of `note`, as much as an event holds.
+pub(crate) fn cut(note: &str) -> String {
+    let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= MAX_NOTE_BYTES;
+    note.char_indices().take_while(fits).map(|(_, c)| c).collect()
 }
 
 /// Warns when the condition Stalled has become true, or true for another reason.
@@ -62,12 +75,23 @@ async fn publish(
     let event = Event {
         type_,
         reason: reason.to_owned(),
-        note: Some(note.chars().take(MAX_NOTE_CHARS).collect()),
-        action: "Reconcile".into(),
+        note: Some(cut(&note)),
+        action: ACTION.into(),
         secondary: related,
     };
     let regarding: ObjectReference = service.object_ref(&());
     if let Err(error) = ctx.recorder.publish(&event, &regarding).await {
         tracing::debug!(%error, reason, "an event was not recorded");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&format!("x{}", "\u{1f6a2}".repeat(500))).len(), 1 + 4 * 255);
     }
 }

@@ -15,6 +15,7 @@ mod metrics;
 mod options;
 mod rbac;
 mod reconcile;
+mod restarts;
 mod run;
 mod written;
 

@@ -23,7 +23,7 @@ use crate::{
     apply::{self, Objects, Outcome},
     context::Context,
     dereference::{Observed, dereference},
-    events,
+    events, restarts,
 };
 
 /// Everything is looked at again after this time, whatever was or was not heard.
@@ -68,6 +68,7 @@ async fn six_calls(service: &LLMService, ctx: &Context) -> Result<Action, kube::
     let objects = decision.as_ref().ok().map(|d| Objects::build(&d.service, &d.chosen, &d.plan, &observed));
     // Writes children and pods.
     let outcome = apply::apply(ctx, service, objects.as_ref()).await;
+    restarts::tell(ctx, service, &observed).await;
     if service.metadata.deletion_timestamp.is_some() && apply::finished(service, &observed) {
         apply::drop_finalizer(ctx, service).await?;
         return Ok(Action::await_change());

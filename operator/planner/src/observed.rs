@@ -1,6 +1,7 @@
 //! What is seen of a pod: its object, and what its engine says.
 
 mod last_words;
+mod restart;
 mod setup;
 mod trouble;
 
@@ -8,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde::Deserialize;
 
+pub use restart::{RestartCounts, Restarts, news};
 pub use setup::setup_trouble;
 pub use trouble::{Cause, Trouble};
 
@@ -58,6 +60,8 @@ pub struct ObservedPod {
     pub unschedulable: Option<String>,
     /// What keeps it from running.
     pub trouble: Option<Trouble>,
+    /// How often its engine was started again.
+    pub restarts: Restarts,
     /// What its engine says.
     pub engine: EngineView,
     /// Since when every answer after the drain began said that nothing is in flight.
@@ -135,6 +139,7 @@ impl ObservedPod {
             address: status.pod_ip.clone(),
             unschedulable: trouble::unschedulable(status),
             trouble: trouble::of(status, finished, condition(status, ROUTABLE_GATE)),
+            restarts: restart::of(status),
             engine: EngineView::Unasked,
             idle_since: None,
         })

@@ -1,10 +1,13 @@
-use k8s_openapi::api::{core::v1::Service, events::v1::Event};
+use k8s_openapi::api::{
+    core::v1::{Pod, Service},
+    events::v1::Event,
+};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, PostParams},
 };
 use regatta_e2e::wait_for;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::operator::{Operator, PATIENCE, World, small};
 
@@ -56,6 +59,58 @@ async fn a_crash_loop_shows_the_last_words_of_the_engine_and_an_event() {
 }
 
 #[tokio::test]
+async fn an_engine_that_was_started_again_is_told_of_once_even_by_the_next_operator() {
+    let mut world = World::new("restart").await;
+    world.apply("llm", small()).await;
+    let pod = world.wait_for_pods("a pod", |pods| pods.len() == 1).await.remove(0);
+    world.bring_up(&pod.name_any()).await;
+    world.wait_for_condition("llm", "Ready", "True/ReplicasRoutable").await;
+    world.patch_status(&pod.name_any(), restarted(1)).await;
+    let notes = wait_for_restarts(&world, &pod, 1).await;
+    assert!(notes[0].contains("1 time so far: OOMKilled, exit code 137; "), "{notes:?}");
+    assert!(
+        notes[0].contains("raise spec.resources.memory") && notes[0].ends_with("spec.engine.args"),
+        "{notes:?}"
+    );
+
+    let World { ns, operator, engines } = world;
+    operator.stop().await.expect("ends well");
+    let operator = Operator::start(&ns, "second");
+    let world = World { ns, operator, engines };
+    // A new generation that is observed was reconciled by the second operator.
+    let mut spec = small();
+    spec["runPolicy"] = json!("Paused");
+    world.apply("llm", spec).await;
+    world.wait_for_condition("llm", "Ready", "True/ReplicasRoutable").await;
+    world.patch_status(&pod.name_any(), restarted(2)).await;
+    let notes = wait_for_restarts(&world, &pod, 2).await;
+    assert!(notes.iter().any(|note| note.contains("2 times so far")), "{notes:?}");
+}
+
+/// An engine that was killed for its memory just now and runs again.
+fn restarted(count: u32) -> Value {
+    let now = jiff::Timestamp::now().to_string();
+    json!({"containerStatuses": [{
+        "name": "engine", "image": "engine:1", "imageID": "", "ready": true, "started": true, "restartCount": count,
+        "state": {"running": {}},
+        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": now}},
+    }]})
+}
+
+/// Notes of exactly so many events about restarts of `pod`.
+async fn wait_for_restarts(world: &World, pod: &Pod, expected: usize) -> Vec<String> {
+    wait_for("events of restarts", PATIENCE, async || {
+        let events: Api<Event> = world.ns.api();
+        let all = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
+        let about_pod = |e: &Event| e.related.as_ref().is_some_and(|r| r.uid == pod.uid());
+        let told = all.into_iter().filter(|e| e.reason.as_deref() == Some("EngineRestarted") && about_pod(e));
+        let notes: Vec<_> = told.filter_map(|e| e.note).collect();
+        if notes.len() == expected { Ok(notes) } else { Err(format!("{notes:?}")) }
+    })
+    .await
+}
+
+#[tokio::test]
 async fn a_volume_that_does_not_come_is_named_until_it_is_there() {
     let mut world = World::new("mount").await;
     world.apply("llm", small()).await;
@@ -63,7 +118,7 @@ async fn a_volume_that_does_not_come_is_named_until_it_is_there() {
     let note = "MountVolume.SetUp failed for volume \"ca\" : configmap \"nope\" not found";
     world.fail_mount(&pod, note).await;
     let message = world.wait_for_condition("llm", "Stalled", "True/VolumeMountFailed").await;
-    assert!(message.contains(note) && message.contains("create what it names"), "{message}");
+    assert!(message.contains(note) && message.contains("create it in this namespace"), "{message}");
     world.bring_up(&pod.name_any()).await;
     world.wait_for_condition("llm", "Ready", "True/ReplicasRoutable").await;
 }

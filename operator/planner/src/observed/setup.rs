@@ -6,7 +6,7 @@ use k8s_openapi::api::{core::v1::PodStatus, events::v1::Event};
 
 use super::{
     ObservedPod,
-    trouble::{Cause, Trouble, trouble},
+    trouble::{Cause, Trouble, names_what_is_missing, trouble},
 };
 
 /// Volumes are attached and networks made meanwhile; what takes longer is asked about.
@@ -36,7 +36,10 @@ pub fn setup_trouble(events: &[Event]) -> Option<Trouble> {
     let (_, cause, event) = told.max_by_key(|(time, ..)| *time)?;
     let note = event.note.as_deref().unwrap_or("no message").trim();
     let message = match cause {
-        Cause::VolumeMountFailed => format!("{note}; create what it names, or correct spec.podTemplate"),
+        Cause::VolumeMountFailed if names_what_is_missing(note) => {
+            format!("{note}; create it in this namespace, or correct spec.podTemplate")
+        }
+        Cause::VolumeMountFailed => format!("{note}; mend what it names, or correct spec.podTemplate"),
         _ => format!("{note}; look after the node's network and container runtime"),
     };
     Some(trouble(cause, &message))
@@ -85,7 +88,9 @@ mod tests {
         let found = setup_trouble(&events).expect("told");
         assert_eq!(found.cause, Cause::VolumeMountFailed);
         assert!(
-            found.message.starts_with("secret \"b\" not found; create what it names"),
+            found.message.starts_with(
+                "secret \"b\" not found; create it in this namespace, or correct spec.podTemplate"
+            ),
             "{}",
             found.message
         );

@@ -91,10 +91,24 @@ fn each_cause_of_trouble_is_named() {
         ),
         (
             "engine",
-            waiting("CreateContainerConfigError", "secret x"),
+            waiting("CreateContainerConfigError", "secret \"llmkey\" not found"),
             json!({}),
             Cause::ContainerConfigInvalid,
-            "secret x",
+            "secret \"llmkey\" not found; create it in this namespace, or correct spec.engine.env or spec.podTemplate",
+        ),
+        (
+            "engine",
+            waiting("CreateContainerConfigError", "couldn't find key k in ConfigMap default/c"),
+            json!({}),
+            Cause::ContainerConfigInvalid,
+            "couldn't find key k in ConfigMap default/c; create it in this namespace, or correct spec.engine.env or spec.podTemplate",
+        ),
+        (
+            "engine",
+            waiting("CreateContainerConfigError", "image will run as root"),
+            json!({}),
+            Cause::ContainerConfigInvalid,
+            "image will run as root",
         ),
         (
             "engine",

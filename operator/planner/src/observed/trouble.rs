@@ -103,6 +103,12 @@ fn of_container(status: &ContainerStatus, role: Role) -> Option<Trouble> {
         | "ImageInspectError"
         | "RegistryUnavailable"
         | "SignatureValidationFailed" => Some(trouble(Cause::ImagePullFailed, message)),
+        "CreateContainerConfigError" if names_what_is_missing(message) => Some(trouble(
+            Cause::ContainerConfigInvalid,
+            &format!(
+                "{message}; create it in this namespace, or correct spec.engine.env or spec.podTemplate"
+            ),
+        )),
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
             Some(trouble(Cause::ContainerConfigInvalid, message))
         }
@@ -130,6 +136,14 @@ fn last_end(status: &ContainerStatus, role: Role) -> Option<&ContainerStateTermi
 }
 
 fn of_end(status: &ContainerStatus, end: &ContainerStateTerminated, role: Role) -> Trouble {
+    let (cause, message) = explain(status, end);
+    let again = is_loop(status, end) || end.exit_code == REFUSED_EXIT_CODE;
+    let passing = role == Role::Main { served: true } && !again;
+    Trouble { passing, ..trouble(cause, &message) }
+}
+
+/// Why the container ended, with what helps.
+pub(super) fn explain(status: &ContainerStatus, end: &ContainerStateTerminated) -> (Cause, String) {
     let container = &status.name;
     let message = match last_words(end.message.as_deref().unwrap_or_default()) {
         words if words.is_empty() => {
@@ -138,7 +152,7 @@ fn of_end(status: &ContainerStatus, end: &ContainerStateTerminated, role: Role) 
         words => words,
     };
     let lower = message.to_lowercase();
-    let (cause, message) = match end.reason.as_deref() {
+    match end.reason.as_deref() {
         Some("OOMKilled") => (
             Cause::OutOfMemory,
             format!("container {container} was killed for its memory; {}", memory_remedy(container)),
@@ -153,10 +167,7 @@ fn of_end(status: &ContainerStatus, end: &ContainerStateTerminated, role: Role) 
             format!("{message}; correct spec.model.uri, or put the model on the volume"),
         ),
         _ => (Cause::CrashLoop, message),
-    };
-    let again = is_loop(status, end) || end.exit_code == REFUSED_EXIT_CODE;
-    let passing = role == Role::Main { served: true } && !again;
-    Trouble { passing, ..trouble(cause, &message) }
+    }
 }
 
 fn memory_remedy(container: &str) -> &'static str {
@@ -177,6 +188,13 @@ fn is_loop(status: &ContainerStatus, end: &ContainerStateTerminated) -> bool {
     let is_up = status.state.as_ref().is_some_and(|s| s.running.is_some());
     let num_ends = status.restart_count + i32::from(!is_up);
     num_ends > 1 && lived < STABLE
+}
+
+/// Whether the kubelet says that a Secret, a ConfigMap or a key of one does not exist.
+pub(super) fn names_what_is_missing(message: &str) -> bool {
+    let lower = message.to_lowercase();
+    let is = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    is(&["secret", "configmap"]) && is(&["not found", "couldn't find key", "non-existent"])
 }
 
 pub(super) fn trouble(cause: Cause, message: &str) -> Trouble {

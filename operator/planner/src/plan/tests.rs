@@ -3,7 +3,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::*;
-use crate::observed::{Drain, EngineState, EngineView, KvState};
+use crate::observed::{Drain, EngineState, EngineView, KvState, Restarts};
 
 const NOW: i64 = 1_000_000;
 
@@ -34,6 +34,7 @@ fn pod(name: &str, revision: &str) -> ObservedPod {
         unschedulable: None,
         trouble: None,
         engine: busy(0, 0),
+        restarts: Restarts::default(),
         idle_since: None,
     }
 }

@@ -10,7 +10,7 @@ use super::{Action, Desired, Mode, plan, rollout::lacks_capacity};
 use crate::{
     ObservedPod,
     names::MAX_GENERATED_NAME,
-    observed::{Drain, EngineState, EngineView},
+    observed::{Drain, EngineState, EngineView, Restarts},
 };
 
 const UID: &str = "service-uid";
@@ -286,6 +286,7 @@ fn pod(name: &str, number: u32) -> ObservedPod {
         unschedulable: None,
         trouble: None,
         engine: EngineView::Unasked,
+        restarts: Restarts::default(),
         idle_since: None,
     }
 }

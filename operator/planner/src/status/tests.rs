@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     build::fixtures,
-    observed::{Cause, Drain, EngineView, Trouble},
+    observed::{Cause, Drain, EngineView, Restarts, Trouble},
 };
 
 struct Scene {
@@ -69,6 +69,7 @@ fn pod(name: &str, revision: &str) -> ObservedPod {
         unschedulable: None,
         trouble: None,
         engine: EngineView::Unasked,
+        restarts: Restarts::default(),
         idle_since: None,
     }
 }

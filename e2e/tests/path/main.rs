@@ -7,6 +7,7 @@ mod bad_services;
 mod chat;
 mod fixture;
 mod healing;
+mod memory;
 mod names;
 mod rollout;
 mod scaling;

@@ -177,6 +177,7 @@ fn windows_let_a_pool_hold_sequences_longer_than_itself() {
 #[case("hidden_size", json!(32), "has shape [320, 64], the model's sizes ask for [320, 32]")]
 #[case("num_key_value_heads", json!(3), "4 heads cannot share 3 key/value heads evenly")]
 #[case("head_dim", json!(15), "the head size 15 is odd")]
+#[case("layer_types", json!([]), "0 layer_types for 2 layers is not supported")]
 #[case("layer_types", json!(["linear_attention", "full_attention"]), "a layer of the type `linear_attention` is not supported")]
 #[case("vocab_size", json!("many"), "invalid type: string")]
 fn a_configuration_outside_the_family_is_refused_by_name(

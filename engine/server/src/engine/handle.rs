@@ -8,7 +8,7 @@ use regatta_core::sampling::SamplingParams;
 use regatta_core::scheduler::{NewSequence, SequenceLimits};
 use regatta_core::sequence::SequenceId;
 
-use super::inbox::{Asked, Inbox, Role, Submission};
+use super::inbox::{Asked, Backlog, Inbox, Role, Submission};
 use super::request::{GenerateRequest, SubmitError};
 use super::search::NewSearch;
 use super::snapshot::EngineSnapshot;
@@ -32,10 +32,11 @@ impl EngineHandle {
         self.submit_all(&[request])
     }
 
-    /// Starts all prompts of a request, or none: a stream for each choice, by prompt and then by choice.
+    /// Most tokens of each prompt's choices: `max_tokens`, cut to what the model's length leaves after the prompt.
     ///
-    /// `max_tokens` is cut to what the model's length leaves after the prompt.
-    pub fn submit_all(&self, requests: &[GenerateRequest]) -> Result<Vec<ChoiceStream>, SubmitError> {
+    /// # Errors
+    /// Why the requests could not be started even by an engine without work.
+    pub fn check(&self, requests: &[GenerateRequest]) -> Result<Vec<u32>, SubmitError> {
         let max_tokens = requests
             .iter()
             .map(|request| self.limits.check(request.prompt.len(), request.sampling.max_tokens))
@@ -45,6 +46,17 @@ impl EngineHandle {
         {
             return Err(SubmitError::NoPriorities { priority });
         }
+        self.inbox
+            .check(Backlog::of(requests.iter().map(|request| (request.n.max(1), request.prompt.len()))))?;
+        Ok(max_tokens)
+    }
+
+    /// Starts all prompts of a request, or none: a stream for each choice, by prompt and then by choice.
+    ///
+    /// # Errors
+    /// As [`Self::check`], or why they cannot be started now.
+    pub fn submit_all(&self, requests: &[GenerateRequest]) -> Result<Vec<ChoiceStream>, SubmitError> {
+        let max_tokens = self.check(requests)?;
         for request in requests {
             tracing::debug!(
                 request_id = request.request_id,

@@ -67,17 +67,28 @@ pub(super) struct QueueLimits {
     pub(super) max_tokens: usize,
 }
 
-/// Prompt tokens and sequences that wait in the scheduler, as last published.
+/// Sequences, and the prompt tokens that they bring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
     pub(super) sequences: usize,
     pub(super) tokens: usize,
 }
 
+impl Backlog {
+    /// That of prompts, each with its number of choices and its length: a prompt's tokens count for each choice.
+    pub(super) fn of(prompts: impl Iterator<Item = (u32, usize)>) -> Self {
+        prompts.fold(Self::default(), |sum, (n, num_tokens)| Self {
+            sequences: sum.sequences.saturating_add(n as usize),
+            tokens: sum.tokens.saturating_add(num_tokens.saturating_mul(n as usize)),
+        })
+    }
+}
+
 struct Shared {
     arrivals: Arrivals,
     arriving_tokens: usize,
     next_id: u64,
+    /// What waits in the scheduler, as last published.
     backlog: Backlog,
     snapshot: EngineSnapshot,
 }
@@ -125,6 +136,17 @@ impl Inbox {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// # Errors
+    /// [`SubmitError::TooLarge`] when so much may never wait.
+    pub(super) fn check(&self, asked_for: Backlog) -> Result<(), SubmitError> {
+        let QueueLimits { max_requests, max_tokens } = self.limits;
+        let Backlog { sequences: num_sequences, tokens: num_tokens } = asked_for;
+        if num_sequences > max_requests || num_tokens > max_tokens {
+            return Err(SubmitError::TooLarge { num_sequences, num_tokens, max_requests, max_tokens });
+        }
+        Ok(())
+    }
+
     /// Takes all sequences that are asked for, or none. `make` builds one from its fresh id, the place of its prompt, and
     /// its choice; the ids of a prompt's choices follow each other.
     pub(super) fn submit<T>(
@@ -132,13 +154,7 @@ impl Inbox {
         asked: &[Asked],
         mut make: impl FnMut(SequenceId, usize, u32) -> (Submission, T),
     ) -> Result<Vec<T>, SubmitError> {
-        let num_sequences: usize = asked.iter().map(|asked| asked.n as usize).sum();
-        let tokens = |asked: &Asked| asked.num_prompt_tokens.saturating_mul(asked.n as usize);
-        let num_tokens = asked.iter().map(tokens).fold(0, usize::saturating_add);
-        let QueueLimits { max_requests, max_tokens } = self.limits;
-        if num_sequences > max_requests || num_tokens > max_tokens {
-            return Err(SubmitError::TooLarge { num_sequences, num_tokens, max_requests, max_tokens });
-        }
+        let asked_for = Backlog::of(asked.iter().map(|asked| (asked.n, asked.num_prompt_tokens)));
         let mut guard = self.lock();
         let shared = &mut *guard;
         match shared.snapshot.state {
@@ -151,13 +167,13 @@ impl Inbox {
         }
         let waiting_requests = shared.backlog.sequences + shared.arrivals.submissions.len();
         let waiting_tokens = shared.backlog.tokens + shared.arriving_tokens;
-        if waiting_requests.saturating_add(num_sequences) > max_requests
-            || waiting_tokens.saturating_add(num_tokens) > max_tokens
+        if waiting_requests.saturating_add(asked_for.sequences) > self.limits.max_requests
+            || waiting_tokens.saturating_add(asked_for.tokens) > self.limits.max_tokens
         {
             return Err(SubmitError::QueueFull { waiting_requests, waiting_tokens });
         }
-        shared.arriving_tokens += num_tokens;
-        let mut streams = Vec::with_capacity(num_sequences);
+        shared.arriving_tokens += asked_for.tokens;
+        let mut streams = Vec::with_capacity(asked_for.sequences);
         for (place, asked) in asked.iter().enumerate() {
             for choice in 0..asked.n {
                 let (submission, stream) = make(SequenceId(shared.next_id), place, choice);

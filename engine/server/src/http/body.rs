@@ -19,6 +19,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much of a refused body is read, and for how long.
 const MAX_DISCARDED_BYTES: usize = 64 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Who sends nothing for so long waits for the answer.
+const DISCARD_PAUSE: Duration = Duration::from_millis(500);
 /// Permits are counted in units of this many bytes.
 const UNIT: usize = 1024;
 
@@ -71,18 +73,20 @@ impl BodyBudget {
 }
 
 /// The refusal of a request whose body nobody has read: reads it first, without keeping anything. A client that is cut
-/// off while it sends would see a reset connection instead of the answer.
+/// off while it sends would see a reset connection instead of the answer; one that asks first need not send.
 pub(crate) async fn refuse(request: Request, error: ApiError) -> ApiError {
-    discard(request.into_body()).await;
+    if !request.headers().contains_key(header::EXPECT) {
+        discard(request.into_body()).await;
+    }
     error
 }
 
-/// Reads on for a while.
+/// Reads on for a while, as long as something comes.
 async fn discard(body: axum::body::Body) {
     let mut left = MAX_DISCARDED_BYTES;
     let mut chunks = body.into_data_stream();
     let reading = async {
-        while let Some(Ok(chunk)) = chunks.next().await {
+        while let Ok(Some(Ok(chunk))) = tokio::time::timeout(DISCARD_PAUSE, chunks.next()).await {
             left = left.saturating_sub(chunk.len());
             if left == 0 {
                 break;

@@ -25,7 +25,9 @@ use crate::{
 
 /// A step that takes longer than this while work is in flight means that the engine hangs.
 const STALL: Duration = Duration::from_secs(300);
-/// Requests that are read and checked at once although there is no room for them.
+/// Requests whose bodies are awaited at once. They take nothing from those that are whole.
+const MAX_READ: usize = 4096;
+/// Requests that are checked at once although there is no room for them.
 const MAX_CHECKED: usize = 256;
 
 /// State of the server, from the first accepted connection on.
@@ -48,6 +50,8 @@ pub struct ServerState {
     /// One for each choice that may be under way or wait.
     slots: Arc<Semaphore>,
     num_slots: usize,
+    /// One for each request whose body is awaited.
+    reads: Arc<Semaphore>,
     /// One for each request that is checked without a slot.
     checks: Arc<Semaphore>,
     num_in_flight: Arc<AtomicUsize>,
@@ -58,7 +62,9 @@ pub struct ServerState {
 /// A request under way; dropped when its answer has been given out.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    /// Absent while there was no room.
+    /// Until its body is there.
+    read: Option<OwnedSemaphorePermit>,
+    /// Absent before that, and while there is no room.
     slots: Option<OwnedSemaphorePermit>,
     check: Option<OwnedSemaphorePermit>,
     num_in_flight: Arc<AtomicUsize>,
@@ -89,6 +95,7 @@ impl ServerState {
             terminating: CancellationToken::new(),
             slots: Arc::new(Semaphore::new(num_slots)),
             num_slots,
+            reads: Arc::new(Semaphore::new(MAX_READ)),
             checks: Arc::new(Semaphore::new(MAX_CHECKED)),
             num_in_flight: Arc::default(),
             preparing: Arc::new(Semaphore::new(threads)),
@@ -164,41 +171,59 @@ impl ServerState {
         }
     }
 
-    /// Takes a request in, or says why not. One that finds no room is taken in to be checked: what can never be served
-    /// must not be told to come again.
+    /// Takes a request in whose body is still to be read, or says why not.
     ///
     /// # Errors
-    /// 503 while loading, while the process ends, and when too many are checked already; 500 once the engine has ended.
+    /// 503 while loading, while the process ends, and when too many are being read; 500 once the engine has ended.
     pub(crate) fn admit(&self) -> Result<(InFlight, Arc<ServedModel>), ApiError> {
         if self.is_terminating() {
             return Err(ApiError::draining());
         }
         let model = self.engine()?;
-        let slots = Arc::clone(&self.slots).try_acquire_owned().ok();
-        let check = match &slots {
-            Some(_) => None,
-            None => Some(Arc::clone(&self.checks).try_acquire_owned().map_err(|_| self.full())?),
-        };
+        let too_many = |_| ApiError::unavailable("too many requests are being read; try again later");
+        let read = Arc::clone(&self.reads).try_acquire_owned().map_err(too_many)?;
         self.num_in_flight.fetch_add(1, Ordering::Relaxed);
         let num_in_flight = Arc::clone(&self.num_in_flight);
-        Ok((InFlight { slots, check, num_in_flight }, Arc::clone(model)))
+        let in_flight = InFlight { read: Some(read), slots: None, check: None, num_in_flight };
+        Ok((in_flight, Arc::clone(model)))
     }
 
-    /// Makes room for all choices of a request that was taken in, or for none.
+    /// Makes room for a request whose body is there. One that finds none may still be checked: what can never be served
+    /// must not be told to come again.
     ///
     /// # Errors
-    /// 400 when there can never be so much room, 503 when there is not now.
-    pub(crate) fn admit_choices(&self, in_flight: &mut InFlight, num_choices: usize) -> Result<(), ApiError> {
-        if num_choices > self.num_slots {
-            let message = format!(
-                "{num_choices} choices (prompts times n) are more than the {} that may run and wait here at once; \
-                 send several requests.",
-                self.num_slots
-            );
-            return Err(ApiError::invalid("n", message));
+    /// 503 when too many are checked already.
+    pub(crate) fn admit_body(&self, in_flight: &mut InFlight) -> Result<(), ApiError> {
+        in_flight.read = None;
+        in_flight.slots = Arc::clone(&self.slots).try_acquire_owned().ok();
+        if in_flight.slots.is_none() {
+            let check = Arc::clone(&self.checks).try_acquire_owned().map_err(|_| self.full())?;
+            in_flight.check = Some(check);
         }
+        Ok(())
+    }
+
+    /// # Errors
+    /// 400 when there can never be room for so many choices.
+    pub(crate) fn check_choices(&self, num_choices: usize) -> Result<(), ApiError> {
+        if num_choices <= self.num_slots {
+            return Ok(());
+        }
+        let message = format!(
+            "{num_choices} choices (prompts times n) are more than the {} that may run and wait here at once; send \
+             several requests.",
+            self.num_slots
+        );
+        Err(ApiError::invalid("n", message))
+    }
+
+    /// Makes room for all choices of a request that was taken in, or for none; there can be room for so many.
+    ///
+    /// # Errors
+    /// 503 when there is none now.
+    pub(crate) fn admit_choices(&self, in_flight: &mut InFlight, num_choices: usize) -> Result<(), ApiError> {
         let held = in_flight.slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let missing = u32::try_from(num_choices.saturating_sub(held)).expect("the number of slots fits");
+        let missing = u32::try_from(num_choices.saturating_sub(held)).map_err(|_| self.full())?;
         let more = Arc::clone(&self.slots).try_acquire_many_owned(missing).map_err(|_| self.full())?;
         match &mut in_flight.slots {
             Some(slots) => slots.merge(more),

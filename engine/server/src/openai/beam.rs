@@ -18,7 +18,7 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Result<Option<BeamOptions>, ApiEr
         return Ok(None);
     }
     for (name, neutral) in without_meaning() {
-        let given = fields.take::<Value>(name)?;
+        let given = fields.take_free_form::<Value>(name)?;
         if given.is_some_and(|given| !same(&given, &neutral)) {
             let reason = format!("{name} has no meaning with use_beam_search; remove one of them.");
             return Err(ApiError::invalid(name, reason));
@@ -62,7 +62,7 @@ fn same(given: &Value, neutral: &Value) -> bool {
 
 fn early_stopping(fields: &mut Fields<'_>) -> Result<EarlyStopping, ApiError> {
     let name = "early_stopping";
-    match fields.take::<Value>(name)? {
+    match fields.take_free_form::<Value>(name)? {
         None => Ok(EarlyStopping::Never),
         Some(Value::Bool(true)) => Ok(EarlyStopping::Always),
         Some(Value::Bool(false)) => Ok(EarlyStopping::Heuristic),

@@ -51,6 +51,7 @@ pub(super) async fn answer<E: Endpoint>(
         Err(error) => return Err(refuse(request, error).await),
     };
     let body = server.read_body(request).await?;
+    server.admit_body(&mut in_flight)?;
     let prepare = {
         let (server, model) = (Arc::clone(&server), Arc::clone(&model));
         move || E::prepare(&body.bytes, &server, &model)

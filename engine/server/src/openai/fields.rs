@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, MapAccess, Visitor},
+    de::{DeserializeOwned, Error, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
@@ -14,6 +14,8 @@ use crate::http::ApiError;
 
 /// Most fields of a request.
 const MAX_FIELDS: usize = 128;
+/// Longest JSON text of a field that may have any shape: once it is read it may take a hundred times as much memory.
+pub(super) const MAX_FREE_FORM_BYTES: usize = 64 << 10;
 
 /// The fields of a JSON object, not yet read.
 #[derive(Debug)]
@@ -45,6 +47,23 @@ impl<'a> Fields<'a> {
     /// 400 with the field's name when its value has another type.
     pub(super) fn take<T: Deserialize<'a>>(&mut self, name: &'static str) -> Result<Option<T>, ApiError> {
         self.read(name).map_err(|reason| ApiError::invalid(name, reason))
+    }
+
+    /// As [`Self::take`], for a value of any shape.
+    ///
+    /// # Errors
+    /// As there, and when it is longer than [`MAX_FREE_FORM_BYTES`].
+    pub(super) fn take_free_form<T: DeserializeOwned>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<Option<T>, ApiError> {
+        let Some(raw) = self.take::<&RawValue>(name)? else { return Ok(None) };
+        if raw.get().len() > MAX_FREE_FORM_BYTES {
+            let reason = format!("{name} is longer than {MAX_FREE_FORM_BYTES} bytes of JSON; shorten it.");
+            return Err(ApiError::invalid(name, reason));
+        }
+        let value = serde_json::from_str(raw.get());
+        value.map(Some).map_err(|error| ApiError::invalid(name, format!("{name}: {}", cause(&error))))
     }
 
     /// As [`Self::take`], for an object inside a request.

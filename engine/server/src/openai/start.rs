@@ -51,7 +51,8 @@ pub(super) fn submit(
     in_flight: &mut InFlight,
     wanted: Wanted<'_>,
 ) -> Result<Vec<Choice>, ApiError> {
-    server.admit_choices(in_flight, wanted.prompts.len() * wanted.num_samples as usize)?;
+    let num_choices = wanted.prompts.len() * wanted.num_samples as usize;
+    server.check_choices(num_choices)?;
     let style = Arc::new(wanted.style);
     let eos_token_ids = wanted.sampling.eos_token_ids(&model.text.tokenizer);
     let of_prompt = |(prompt, &max_tokens): (&PreparedPrompt, &u32)| GenerateRequest {
@@ -70,6 +71,9 @@ pub(super) fn submit(
     };
     let requests: Vec<GenerateRequest> =
         wanted.prompts.iter().zip(wanted.max_tokens).map(of_prompt).collect();
+    // What can never be served is said before there is no room.
+    model.engine.check(&requests)?;
+    server.admit_choices(in_flight, num_choices)?;
     let streams = model.engine.submit_all(&requests)?;
     let choice = |(index, events)| {
         let clock = ChoiceClock::new(Arc::clone(&server.metrics.requests), asker.arrival);

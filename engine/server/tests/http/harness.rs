@@ -20,6 +20,7 @@ use regatta_engine::{
     openai::GenerationDefaults,
 };
 use serde_json::Value;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::vocabulary::{self, VOCAB_SIZE};
@@ -35,6 +36,7 @@ pub(crate) struct TestServer {
     pub(crate) client: reqwest::Client,
     pub(crate) state: Arc<ServerState>,
     pub(crate) gate: Gate,
+    max_queued_tokens: usize,
     thread: Option<EngineThread>,
     stop: CancellationToken,
 }
@@ -122,6 +124,11 @@ impl TestServer {
         server
     }
 
+    /// A connection on which nothing has been sent.
+    pub(crate) async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.url.strip_prefix("http://").unwrap()).await.unwrap()
+    }
+
     /// A server whose model is not loaded yet.
     pub(crate) async fn start_unloaded(flags: &[&str]) -> Self {
         static TLS: Once = Once::new();
@@ -137,7 +144,9 @@ impl TestServer {
         tokio::spawn(http::serve(listener, http::router(&state, &settings.api_keys), stop.clone()));
         tokio::spawn(http::serve(internal, http::internal_router(&state), stop.clone()));
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
-        Self { url, internal_url, client, state, gate: Gate::default(), thread: None, stop }
+        let max_queued_tokens = settings.max_num_queued_tokens as usize;
+        let gate = Gate::default();
+        Self { url, internal_url, client, state, gate, max_queued_tokens, thread: None, stop }
     }
 
     /// Puts the model in.
@@ -154,7 +163,8 @@ impl TestServer {
         };
         let runner = GatedRunner { inner: FakeRunner::new(limits, Reply::Echo), gate: self.gate.clone() };
         let scheduler = SchedulerConfig { max_model_len: MAX_MODEL_LEN, ..SchedulerConfig::default() };
-        let config = EngineConfig { scheduler, ..EngineConfig::default() };
+        let max_queued_tokens = self.max_queued_tokens;
+        let config = EngineConfig { scheduler, max_queued_tokens, ..EngineConfig::default() };
         let (engine, thread) = Engine::spawn(Box::new(runner), config).unwrap();
         self.thread = Some(thread);
         self.state.serve_model(ServedModel {

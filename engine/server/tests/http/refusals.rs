@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::TestServer;
 
@@ -165,6 +166,55 @@ async fn only_v1_asks_for_the_key() {
     assert_eq!((status, kind.as_str()), (401, "AuthenticationError"));
 }
 
+/// Choices that the engine has taken.
+fn taken(page: &serde_json::Value) -> u64 {
+    page["running"].as_u64().unwrap() + page["waiting"].as_u64().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_do_not_come_take_no_place_from_those_that_do() {
+    let server = TestServer::start_with(&["--max-num-seqs", "1", "--max-num-queued-reqs", "1"]).await;
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        let mut connection = server.connect().await;
+        let head = format!(
+            "POST {COMPLETIONS} HTTP/1.1\r\nhost: m\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
+        );
+        connection.write_all(head.as_bytes()).await.unwrap();
+        silent.push(connection);
+    }
+    server.wait_for(|page| page["in_flight"] == 8).await;
+    assert_eq!(server.post(COMPLETIONS, json!({"model": "m", "prompt": "hello"})).await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_announced_too_large_is_refused_before_it_comes() {
+    let server = TestServer::start().await;
+    let mut connection = server.connect().await;
+    let head = format!(
+        "POST {COMPLETIONS} HTTP/1.1\r\nhost: m\r\ncontent-type: application/json\r\ncontent-length: 20000000\r\n\r\n{{"
+    );
+    connection.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    let read = tokio::time::timeout(std::time::Duration::from_secs(30), connection.read_exact(&mut answer));
+    read.await.expect("an answer comes").unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 413");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn free_form_fields_are_bounded_before_they_are_read() {
+    let server = TestServer::start().await;
+    let long: Vec<u32> = vec![1; 40_000];
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    for name in ["chat_template_kwargs", "tools", "response_format", "tool_choice"] {
+        let body = json!({"model": "m", "messages": messages, name: {"a": long}});
+        let (status, _, field) = refusal(&server, CHAT, body).await;
+        assert_eq!((status, field.as_str()), (400, name));
+    }
+    let body = json!({"model": "m", "prompt": "a", "use_beam_search": true, "n": 2, "stop": long});
+    assert_eq!(refusal(&server, COMPLETIONS, body).await.2, "stop");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_server_is_a_503_that_says_when_to_come_again() {
     let server = TestServer::start_with(&["--max-num-seqs", "1", "--max-num-queued-reqs", "1"]).await;
@@ -173,7 +223,7 @@ async fn a_full_server_is_a_503_that_says_when_to_come_again() {
     let first = server.post(COMPLETIONS, request());
     let second = server.post(COMPLETIONS, request());
     let third = async {
-        server.wait_for(|page| page["in_flight"] == 2).await;
+        server.wait_for(|page| taken(page) == 2).await;
         let request = server.client.post(format!("{}{COMPLETIONS}", server.url)).json(&request());
         let response = request.send().await.unwrap();
         server.gate.open();
@@ -192,7 +242,7 @@ async fn what_can_never_be_served_is_a_400_also_while_the_server_is_full() {
     server.gate.close();
     let first = server.post(COMPLETIONS, json!({"model": "m", "prompt": "hello"}));
     let others = async {
-        server.wait_for(|page| page["in_flight"] == 1).await;
+        server.wait_for(|page| taken(page) == 1).await;
         let cases = [
             (COMPLETIONS, json!({"prompt": "hello"}), 503, ""),
             (COMPLETIONS, json!({"prompt": "a", "n": 2}), 400, "n"),
@@ -201,6 +251,8 @@ async fn what_can_never_be_served_is_a_400_also_while_the_server_is_full() {
             (COMPLETIONS, json!({"prompt": "a".repeat(100_000)}), 400, "input_text"),
             (COMPLETIONS, json!({"prompt": "a", "max_tokens": 10_000}), 400, "input_tokens"),
             (COMPLETIONS, json!({"prompt": "a", "temprature": 1}), 400, "temprature"),
+            (COMPLETIONS, json!({"prompt": "a", "priority": 1}), 400, "priority"),
+            (COMPLETIONS, json!({"prompt": vec![5; 40], "max_tokens": 1}), 400, "prompt"),
             (COMPLETIONS, json!({"prompt": "a", "model": "x"}), 404, "model"),
             (CHAT, json!({"messages": []}), 400, "messages"),
             (CHAT, json!({"messages": [{"role": "user", "content": "a".repeat(300)}]}), 400, "input_tokens"),

@@ -148,10 +148,20 @@ impl Published {
         let bounds = |window: &u32| (*window as usize) < self.max_position_embeddings;
         let window = self.sliding_window.filter(bounds);
         let windows: Vec<Option<u32>> = match &self.layer_types {
+            Some(types) if types.len() != self.num_hidden_layers => {
+                return Err((
+                    format!("{} layer_types for {} layers", types.len(), self.num_hidden_layers),
+                    "layer_types names each layer's kind once".to_owned(),
+                ));
+            }
             Some(types) => types
                 .iter()
                 .map(|kind| match kind.as_str() {
                     "full_attention" => Ok(None),
+                    "sliding_attention" if self.sliding_window.is_none() => Err((
+                        "a layer of the type `sliding_attention` and no sliding_window".to_owned(),
+                        "sliding_window says how many positions such a layer sees".to_owned(),
+                    )),
                     "sliding_attention" => Ok(window),
                     other => Err((
                         format!("a layer of the type `{other}`"),

@@ -131,7 +131,7 @@ impl<'a> Unrendered<'a> {
         Ok(Self {
             messages: fields.take("messages")?,
             add_generation_prompt: fields.take("add_generation_prompt")?.unwrap_or(true),
-            extra: fields.take("chat_template_kwargs")?.unwrap_or_default(),
+            extra: fields.take_free_form("chat_template_kwargs")?.unwrap_or_default(),
             // A template writes the special tokens itself.
             add_special_tokens: fields.take("add_special_tokens")?.unwrap_or(false),
         })

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use kube::api::ListParams;
 use regatta_e2e::wait_for;
 use serde_json::json;
 
@@ -33,6 +34,19 @@ async fn a_killed_engine_comes_back() -> Result<()> {
     })
     .await;
     world.wait_ready("llm").await;
+    wait_for("an event that tells of the restart", Duration::from_secs(30), async || {
+        let events = world.namespace.api::<Event>().list(&ListParams::default()).await;
+        let notes = events.map_err(|error| error.to_string())?.items.into_iter().filter_map(|event| {
+            (event.reason.as_deref() == Some("EngineRestarted")).then(|| event.note.unwrap_or_default())
+        });
+        let notes: Vec<String> = notes.collect();
+        if notes.iter().any(|note| note.contains("exit code 137")) {
+            Ok(())
+        } else {
+            Err(format!("{notes:?}"))
+        }
+    })
+    .await;
     let gateway = world.gateway().await?;
     wait_for("an answer after the restart", Duration::from_secs(30), async || {
         chat(&gateway, &world.model_name(), 4, None).await.map_err(|error| format!("{error:#}"))

@@ -9,8 +9,10 @@ const TOP_LEVEL: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"
 /// How much of a misspelt name must be right for a guess what was meant.
 const SIMILAR: f64 = 0.8;
 
-/// Everything in `manifest` beside its metadata that the schema of the CRD refuses, as `path: problem`. CEL rules are not part of
-/// this: with the feature `cel`, `LLMService::validate_cel` evaluates them.
+/// Everything in `manifest` beside its metadata that the schema of the CRD refuses, as `path: problem`, and NUL
+/// characters, which no argument or variable of a process can hold. A list or map beyond its bound is told of once, and
+/// its entries not looked at. CEL rules are not part of this: with the feature `cel`, `LLMService::validate_cel`
+/// evaluates them.
 ///
 /// # Panics
 /// As [`definition`].
@@ -80,6 +82,7 @@ fn object(schema: &Value, fields: &Map<String, Value>, path: &str, found: &mut V
     }
     if schema["maxProperties"].as_u64().is_some_and(|max| fields.len() as u64 > max) {
         found.push(format!("{path}: may hold at most {} entries", schema["maxProperties"]));
+        return;
     }
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !fields.contains_key(name) {
@@ -114,17 +117,24 @@ fn array(schema: &Value, items: &[Value], path: &str, found: &mut Vec<String>) {
     }
     if schema["maxItems"].as_u64().is_some_and(|max| count > max) {
         found.push(format!("{path}: may hold at most {}", schema["maxItems"]));
+        return;
     }
-    let key = |item: &Value| match schema["x-kubernetes-list-type"].as_str() {
-        Some("set") => Some(item.clone()),
-        Some("map") => item.get(schema["x-kubernetes-list-map-keys"][0].as_str()?).cloned(),
-        _ => None,
-    };
     for (i, item) in items.iter().enumerate() {
         check(&schema["items"], item, &format!("{path}[{i}]"), found);
-        if key(item).is_some_and(|k| items[..i].iter().any(|earlier| key(earlier).as_ref() == Some(&k))) {
+        if let Some(own) = key(schema, item)
+            && items[..i].iter().any(|earlier| key(schema, earlier) == Some(own))
+        {
             found.push(format!("{path}[{i}]: stands in the list twice"));
         }
+    }
+}
+
+/// What only one item of a list may have.
+fn key<'a>(schema: &Value, item: &'a Value) -> Option<&'a Value> {
+    match schema["x-kubernetes-list-type"].as_str() {
+        Some("set") => Some(item),
+        Some("map") => item.get(schema["x-kubernetes-list-map-keys"][0].as_str()?),
+        _ => None,
     }
 }
 
@@ -135,6 +145,9 @@ fn string(schema: &Value, text: &str, path: &str, found: &mut Vec<String>) {
     }
     if schema["maxLength"].as_u64().is_some_and(|max| length > max) {
         found.push(format!("{path}: may be at most {} characters long", schema["maxLength"]));
+    }
+    if text.contains('\0') {
+        found.push(format!("{path}: must not hold a NUL character"));
     }
     if let Some(choices) = schema["enum"].as_array()
         && !choices.iter().any(|choice| choice == text)
@@ -192,5 +205,38 @@ mod tests {
             assert!(found.contains(expected), "{expected} is not in\n{found}");
         }
         assert_eq!(schema_violations(&json!({})), ["spec: is required"]);
+    }
+
+    #[test]
+    fn a_list_beyond_its_bound_is_told_of_once() {
+        let names: Vec<_> = (0..20_000).map(|_| "-").collect();
+        let args: Vec<_> = names.iter().map(|name| json!({"name": name, "values": [1]})).collect();
+        let spec = json!({"model": {"uri": "pvc://c/m", "servedNames": names}, "engine": {"args": args}});
+        let mut found = schema_violations(&json!({"spec": spec}));
+        found.sort();
+        assert_eq!(
+            found,
+            ["spec.engine.args: may hold at most 64", "spec.model.servedNames: may hold at most 16"]
+        );
+        let labels: Map<String, Value> = (0..20_000).map(|i| (i.to_string(), json!(1))).collect();
+        let spec = json!({"model": {"uri": "pvc://c/m"}, "scheduling": {"nodeSelector": labels}});
+        let found = schema_violations(&json!({"spec": spec}));
+        assert_eq!(found, ["spec.scheduling.nodeSelector: may hold at most 32 entries"]);
+    }
+
+    #[test]
+    fn a_nul_character_is_refused_where_it_stands() {
+        let engine = json!({
+            "args": [{"name": "seed", "values": ["1", "2\u{0}"]}],
+            "env": [{"name": "A", "value": "\u{0}"}],
+        });
+        let found = schema_violations(&json!({"spec": {"model": {"uri": "pvc://c/m"}, "engine": engine}}));
+        assert_eq!(
+            found,
+            [
+                "spec.engine.args[0].values[1]: must not hold a NUL character",
+                "spec.engine.env[0].value: must not hold a NUL character",
+            ]
+        );
     }
 }

@@ -9,6 +9,8 @@ use regatta_crds::{LLMService, RunPolicy, schema_violations};
 use regatta_planner::{Place, ValidatedService, validate};
 use serde_json::Value;
 
+use super::exclusive;
+
 /// Largest manifest, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
 
@@ -40,6 +42,7 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<ValidatedService>> {
     if services.is_empty() {
         bail!("{} holds no LLMService", file.display());
     }
+    exclusive::check(&services).with_context(|| file.display().to_string())?;
     Ok(services)
 }
 
@@ -61,6 +64,9 @@ fn text(file: &Path) -> anyhow::Result<String> {
 fn parse(document: &Value) -> anyhow::Result<ValidatedService> {
     if document["apiVersion"] != "regatta.dev/v1alpha1" {
         bail!("apiVersion must be regatta.dev/v1alpha1");
+    }
+    if !document["metadata"]["name"].is_string() {
+        bail!("metadata.name is required and must be a string, as in `metadata: {{name: my-model}}`");
     }
     let violations = schema_violations(document);
     if !violations.is_empty() {
@@ -180,6 +186,24 @@ mod tests {
     }
 
     #[test]
+    fn a_manifest_beyond_its_bounds_meets_no_rule() {
+        let names = vec!["'-'"; 20_000].join(", ");
+        let text = service("a", &format!("{{model: {{uri: org/name, servedNames: [{names}]}}}}"));
+        let error = format!("{:#}", of(&text).expect_err("refused"));
+        assert!(error.ends_with("LLMService a: spec.model.servedNames: may hold at most 16"), "{error}");
+    }
+
+    #[test]
+    fn a_service_without_a_name_is_told_so_and_no_more() {
+        for metadata in ["{}", "{name: 5}", "[]"] {
+            let text = service("a", "{model: {uri: 'file:///m'}}").replace("{name: a}", metadata);
+            let error = format!("{:#}", of(&text).expect_err("refused"));
+            assert!(error.contains("LLMService without name: metadata.name is required"), "{error}");
+            assert!(!error.contains("rule"), "{error}");
+        }
+    }
+
+    #[test]
     fn each_fault_is_told_with_its_place() {
         let cases = [
             ("", "holds no LLMService"),
@@ -206,6 +230,17 @@ mod tests {
                 "spec.engine.args[1].name 'port': this engine argument is set by Regatta itself",
             ),
             (&service("a", "{model: {uri: 'file:///m'}}").replace("LLMS", "LLMs"), "is spelt LLMService"),
+            (
+                &service("a", r#"{model: {uri: 'file:///m'}, engine: {env: [{name: A, value: "\0"}]}}"#),
+                "spec.engine.env[0].value: must not hold a NUL character",
+            ),
+            (
+                &service(
+                    "a",
+                    "{model: {uri: 'file:///m'}, replicas: 2, engine: {args: [{name: record-schedule, values: [f]}]}}",
+                ),
+                "spec.engine.args: --record-schedule",
+            ),
             (&service("A", "{model: {uri: 'file:///m'}}"), "metadata.name must start with a letter"),
             (
                 &[service("a", "{model: {uri: 'file:///m'}}"), service("a", "{model: {uri: 'file:///m'}}")]

@@ -12,6 +12,7 @@ macro_rules! say {
 mod budget;
 mod cache;
 mod engine;
+mod exclusive;
 mod fleet;
 mod manifest;
 mod metrics;

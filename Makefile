@@ -45,7 +45,7 @@ bench: toolchain-rust tools model ## our engine and llama.cpp side by side, in a
 simulate-check: toolchain-rust model ## the simulator and the real engine over the same arrivals, in real time; wants an idle machine
 	@cargo build --release --locked --bin regatta-engine
 	@target/release/regatta-engine simulate engine/server/tests/data/azure-llm-2023-conv-200.csv --calibrate $(REGATTA_MODEL) \
-		--check --requests 200 --token-scale 0.1 --time-scale 0.4 --max-num-seqs 32 --max-model-len 4096
+		--check --requests 200 --token-scale 0.1 --time-scale 1 --max-num-seqs 32 --max-model-len 4096
 
 .PHONY: lint
 lint: toolchain tools ## format, lints, licences, chart, links of the docs, Dockerfiles

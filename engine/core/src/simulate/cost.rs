@@ -99,7 +99,7 @@ impl CostModel {
             let mut errors: Vec<f64> = kept.iter().map(error).collect();
             errors.sort_by(f64::total_cmp);
             let Some(&median) = errors.get(errors.len() / 2) else { break };
-            kept.retain(|step| error(step) < 1.3 * median);
+            kept.retain(|step| error(step) < 1.8 * median);
             model = Self::fit_all(&kept);
         }
         model

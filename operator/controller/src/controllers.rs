@@ -46,7 +46,7 @@ pub(crate) async fn run(ctx: Arc<Context>, stop: CancellationToken) {
     let services = ctx
         .caches
         .services
-        .watch(client, namespace, watcher::Config::default(), trim_service)
+        .watch(client, namespace, regatta_watch::config(), trim_service)
         .predicate_filter(changed, kube::runtime::PredicateConfig::default());
     // A name that one service takes is lost to others, who must say so.
     let (mut rivalry, rivals_of_changed) = mpsc::channel(MAX_RIVALS);

@@ -1,8 +1,7 @@
 //! Watches of LLMServices and Pods, and the table that follows from them.
 
-use std::{convert::Infallible, fmt::Debug, hash::Hash, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt::Debug, hash::Hash, pin::pin, sync::Arc};
 
-use backon::ExponentialBuilder;
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::{
@@ -11,8 +10,7 @@ use kube::{
     runtime::{
         WatchStreamExt,
         reflector::{self, Store},
-        utils::{Backoff, ResetTimerBackoff},
-        watcher::{self, Event, ExponentialBackoff, watcher},
+        watcher::{self, Event, watcher},
     },
 };
 use regatta_crds::{LLMService, RunPolicy};
@@ -24,20 +22,12 @@ use tracing::{debug, warn};
 
 use crate::{Gateway, Replica, Service, Table, build_table};
 
-/// Below the idle timeouts of common load balancers in front of API servers, in seconds.
-const WATCH_SECONDS: u32 = 200;
-/// The first pause after a watch broke; each further one is twice as long, and jitter adds up to as much again.
-const MIN_PAUSE: Duration = Duration::from_millis(800);
-/// Routes are as old as the pause is long; two watches burden no API server that comes back.
-const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// A watch that lived this long without a word starts anew, as does one that brought a change.
-const RESET_AFTER: Duration = Duration::from_secs(20);
 /// Changes taken together into one table.
 const BATCH: usize = 1024;
 
 /// Publishes a table to `gateway` after each change; ends only when dropped. A failing watch keeps the last table.
 pub(crate) async fn run(client: Client, namespace: Option<&str>, gateway: &Gateway) -> Infallible {
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let config = regatta_watch::config();
     // Read untyped, so that one object of a newer API does not end the watch of all others.
     let kind = kube::api::ApiResource::erase::<LLMService>(&());
     let services: Api<DynamicObject> = match namespace {
@@ -54,9 +44,10 @@ pub(crate) async fn run(client: Client, namespace: Option<&str>, gateway: &Gatew
         (writer.as_reader(), writer)
     };
     let (pod_store, pod_writer) = reflector::store();
-    let service_events =
-        watcher(services, config).backoff(pauses()).modify(|s| s.metadata.managed_fields = None);
-    let pod_events = watcher(pods, engines).backoff(pauses()).modify(trim);
+    let service_events = watcher(services, config)
+        .backoff(regatta_watch::pauses())
+        .modify(|s| s.metadata.managed_fields = None);
+    let pod_events = watcher(pods, engines).backoff(regatta_watch::pauses()).modify(trim);
     let mut changes = pin!(
         stream::select(
             changes("LLMServices", service_events.reflect(service_writer)),
@@ -80,16 +71,6 @@ pub(crate) async fn run(client: Client, namespace: Option<&str>, gateway: &Gatew
             gateway.publish(table(&service_store, &pod_store));
         }
     }
-}
-
-/// Pauses before a broken watch is opened again.
-fn pauses() -> impl Backoff {
-    let growing = ExponentialBuilder::default()
-        .with_min_delay(MIN_PAUSE)
-        .with_max_delay(MAX_PAUSE)
-        .with_jitter()
-        .without_max_times();
-    ResetTimerBackoff::new(ExponentialBackoff::from(growing), RESET_AFTER)
 }
 
 /// One item for each event after which the store shows something new.
@@ -150,19 +131,5 @@ fn trim(pod: &mut Pod) {
         status.container_statuses = None;
         status.init_container_statuses = None;
         status.ephemeral_container_statuses = None;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_between_tries_grow_differ_and_stay_short() {
-        let some = || pauses().take(50).collect::<Vec<Duration>>();
-        let (one, other) = (some(), some());
-        assert!(one[0] < 2 * MIN_PAUSE && one[49] >= MAX_PAUSE);
-        assert!(one.iter().all(|pause| (MIN_PAUSE..=2 * MAX_PAUSE).contains(pause)));
-        assert_ne!(one, other, "clients that lost one server come back at different times");
     }
 }

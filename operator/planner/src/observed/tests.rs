@@ -76,97 +76,69 @@ fn the_time_of_a_delete_request_is_before_its_grace_period() {
     assert!(pod.terminating && !pod.is_alive());
 }
 
+fn waiting(reason: &str, message: &str) -> Value {
+    json!({"waiting": {"reason": reason, "message": message}})
+}
+
+fn ended(reason: &str, message: &str) -> Value {
+    json!({"terminated": {"exitCode": 1, "reason": reason, "message": message}})
+}
+
 #[test]
-fn each_cause_of_trouble_is_named() {
-    let waiting = |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
-    let ended = |reason: &str, message: &str| json!({"terminated": {"exitCode": 1, "reason": reason, "message": message}});
-    let backoff = waiting("CrashLoopBackOff", "back-off 10s");
+fn what_keeps_a_container_from_being_made_is_named() {
+    let invalid = |found: &str, told: &str| {
+        let state = waiting("CreateContainerConfigError", found);
+        assert_eq!(
+            trouble("engine", state, json!({})),
+            Some((Cause::ContainerConfigInvalid, told.to_owned()))
+        );
+    };
+    let remedy = "create it in this namespace, or correct spec.engine.env or spec.podTemplate";
+    for found in ["secret \"llmkey\" not found", "couldn't find key k in ConfigMap default/c"] {
+        invalid(found, &format!("{found}; {remedy}"));
+    }
+    invalid("image will run as root", "image will run as root");
+    let no_image = waiting("ImagePullBackOff", "no such image");
+    let expected = Some((Cause::ImagePullFailed, "no such image".to_owned()));
+    assert_eq!(trouble("engine", no_image, json!({})), expected);
+}
+
+#[test]
+fn each_cause_of_an_end_is_named() {
     let cases = [
+        ("engine", "Error", "unknown architecture\n", Cause::CrashLoop, "unknown architecture"),
+        ("engine", "Error", "SHA256 differs", Cause::ChecksumMismatch, "SHA256 differs"),
+        ("fetch", "Error", "checksum differs", Cause::ChecksumMismatch, "checksum differs"),
+        ("fetch", "Error", "404", Cause::ModelFetchFailed, "404"),
         (
             "engine",
-            waiting("ImagePullBackOff", "no such image"),
-            json!({}),
-            Cause::ImagePullFailed,
-            "no such image",
-        ),
-        (
-            "engine",
-            waiting("CreateContainerConfigError", "secret \"llmkey\" not found"),
-            json!({}),
-            Cause::ContainerConfigInvalid,
-            "secret \"llmkey\" not found; create it in this namespace, or correct spec.engine.env or spec.podTemplate",
-        ),
-        (
-            "engine",
-            waiting("CreateContainerConfigError", "couldn't find key k in ConfigMap default/c"),
-            json!({}),
-            Cause::ContainerConfigInvalid,
-            "couldn't find key k in ConfigMap default/c; create it in this namespace, or correct spec.engine.env or spec.podTemplate",
-        ),
-        (
-            "engine",
-            waiting("CreateContainerConfigError", "image will run as root"),
-            json!({}),
-            Cause::ContainerConfigInvalid,
-            "image will run as root",
-        ),
-        (
-            "engine",
-            backoff.clone(),
-            ended("Error", "unknown architecture\n"),
-            Cause::CrashLoop,
-            "unknown architecture",
-        ),
-        (
-            "engine",
-            backoff.clone(),
-            ended("Error", "SHA256 differs"),
-            Cause::ChecksumMismatch,
-            "SHA256 differs",
-        ),
-        (
-            "fetch",
-            backoff.clone(),
-            ended("Error", "checksum differs"),
-            Cause::ChecksumMismatch,
-            "checksum differs",
-        ),
-        ("fetch", backoff.clone(), ended("Error", "404"), Cause::ModelFetchFailed, "404"),
-        (
-            "engine",
-            ended("Error", ""),
-            json!({}),
-            Cause::CrashLoop,
-            "container engine ended with exit code 1 and no message",
-        ),
-        (
-            "engine",
-            backoff.clone(),
-            ended("OOMKilled", ""),
+            "OOMKilled",
+            "",
             Cause::OutOfMemory,
             "container engine was killed for its memory; raise spec.resources.memory (with sharedMemory in it), or make the engine take less with kv-cache-memory-bytes, max-model-len or max-num-seqs in spec.engine.args",
         ),
         (
             "engine",
-            backoff.clone(),
-            ended(
-                "Error",
-                "2026-01-01T00:00:00Z ERROR regatta_engine: cannot read /models/m: No such file or directory",
-            ),
+            "Error",
+            "2026-01-01T00:00:00Z ERROR regatta_engine: cannot read /models/m: No such file or directory",
             Cause::ModelNotFound,
             "cannot read /models/m: No such file or directory; correct spec.model.uri, or put the model on the volume",
         ),
         (
             "engine",
-            backoff,
-            ended("StartError", "exec: no such file: /bin/engine"),
+            "StartError",
+            "exec: no such file: /bin/engine",
             Cause::ContainerConfigInvalid,
             "exec: no such file: /bin/engine",
         ),
     ];
-    for (container, state, last, cause, message) in cases {
-        assert_eq!(trouble(container, state, last), Some((cause, message.to_owned())));
+    for (container, reason, last_words, cause, message) in cases {
+        let found =
+            trouble(container, waiting("CrashLoopBackOff", "back-off 10s"), ended(reason, last_words));
+        assert_eq!(found, Some((cause, message.to_owned())));
     }
+    let silent = "container engine ended with exit code 1 and no message".to_owned();
+    assert_eq!(trouble("engine", ended("Error", ""), json!({})), Some((Cause::CrashLoop, silent)));
 }
 
 #[test]

@@ -32,32 +32,35 @@ impl EngineHandle {
         self.submit_all(&[request])
     }
 
-    /// Most tokens of each prompt's choices: `max_tokens`, cut to what the model's length leaves after the prompt.
+    /// [`Self::check`] and [`Self::start`].
+    pub fn submit_all(&self, requests: &[GenerateRequest]) -> Result<Vec<ChoiceStream>, SubmitError> {
+        self.start(self.check(requests)?)
+    }
+
+    /// Checks a request's prompts; `max_tokens` is cut to what the model's length leaves after the prompt.
     ///
     /// # Errors
     /// Why the requests could not be started even by an engine without work.
-    pub fn check(&self, requests: &[GenerateRequest]) -> Result<Vec<u32>, SubmitError> {
-        let max_tokens = requests
-            .iter()
-            .map(|request| self.limits.check(request.prompt.len(), request.sampling.max_tokens))
-            .collect::<Result<Vec<u32>, _>>()?;
-        if let Some(&GenerateRequest { priority, .. }) =
-            requests.iter().find(|request| request.priority != 0 && !self.has_priorities)
-        {
-            return Err(SubmitError::NoPriorities { priority });
-        }
-        self.inbox
-            .check(Backlog::of(requests.iter().map(|request| (request.n.max(1), request.prompt.len()))))?;
-        Ok(max_tokens)
+    pub fn check<'a>(&self, requests: &'a [GenerateRequest]) -> Result<Checked<'a>, SubmitError> {
+        let check = |request: &'a GenerateRequest| {
+            let max_tokens = self.limits.check(request.prompt.len(), request.sampling.max_tokens)?;
+            if request.priority != 0 && !self.has_priorities {
+                return Err(SubmitError::NoPriorities { priority: request.priority });
+            }
+            Ok(Prepared::new(request, max_tokens))
+        };
+        let prepared = requests.iter().map(check).collect::<Result<Vec<_>, _>>()?;
+        let asked: Vec<Asked> = prepared.iter().map(Prepared::asked).collect();
+        self.inbox.check(Backlog::of(&asked))?;
+        Ok(Checked { prepared, asked })
     }
 
     /// Starts all prompts of a request, or none: a stream for each choice, by prompt and then by choice.
     ///
     /// # Errors
-    /// As [`Self::check`], or why they cannot be started now.
-    pub fn submit_all(&self, requests: &[GenerateRequest]) -> Result<Vec<ChoiceStream>, SubmitError> {
-        let max_tokens = self.check(requests)?;
-        for request in requests {
+    /// Why they cannot be started now.
+    pub fn start(&self, Checked { prepared, asked }: Checked<'_>) -> Result<Vec<ChoiceStream>, SubmitError> {
+        for Prepared { request, .. } in &prepared {
             tracing::debug!(
                 request_id = request.request_id,
                 num_prompt_tokens = request.prompt.len(),
@@ -65,12 +68,6 @@ impl EngineHandle {
                 "request submitted"
             );
         }
-        let prepared: Vec<Prepared<'_>> = requests
-            .iter()
-            .zip(max_tokens)
-            .map(|(request, max_tokens)| Prepared::new(request, max_tokens))
-            .collect();
-        let asked: Vec<Asked> = prepared.iter().map(Prepared::asked).collect();
         self.inbox.submit(&asked, |id, place, choice| {
             let prepared = &prepared[place];
             let max_tokens = prepared.sampling.max_tokens;
@@ -101,7 +98,13 @@ impl EngineHandle {
     }
 }
 
-/// One prompt of a request, checked.
+/// The prompts of a request that the engine could run.
+pub struct Checked<'a> {
+    prepared: Vec<Prepared<'a>>,
+    asked: Vec<Asked>,
+}
+
+/// One of them.
 struct Prepared<'a> {
     request: &'a GenerateRequest,
     /// What its first sequence gets.

@@ -75,11 +75,11 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// That of prompts, each with its number of choices and its length: a prompt's tokens count for each choice.
-    pub(super) fn of(prompts: impl Iterator<Item = (u32, usize)>) -> Self {
-        prompts.fold(Self::default(), |sum, (n, num_tokens)| Self {
-            sequences: sum.sequences.saturating_add(n as usize),
-            tokens: sum.tokens.saturating_add(num_tokens.saturating_mul(n as usize)),
+    /// What is asked for: a prompt's tokens count for each of its choices.
+    pub(super) fn of(asked: &[Asked]) -> Self {
+        asked.iter().fold(Self::default(), |sum, asked| Self {
+            sequences: sum.sequences.saturating_add(asked.n as usize),
+            tokens: sum.tokens.saturating_add(asked.num_prompt_tokens.saturating_mul(asked.n as usize)),
         })
     }
 }
@@ -154,7 +154,7 @@ impl Inbox {
         asked: &[Asked],
         mut make: impl FnMut(SequenceId, usize, u32) -> (Submission, T),
     ) -> Result<Vec<T>, SubmitError> {
-        let asked_for = Backlog::of(asked.iter().map(|asked| (asked.n, asked.num_prompt_tokens)));
+        let asked_for = Backlog::of(asked);
         let mut guard = self.lock();
         let shared = &mut *guard;
         match shared.snapshot.state {
@@ -230,10 +230,10 @@ impl Inbox {
     }
 
     /// Replaces the figures that others see; `state` stays as it is.
-    pub(super) fn publish(&self, figures: EngineSnapshot, backlog: Backlog) {
+    pub(super) fn publish(&self, figures: EngineSnapshot) {
         let mut shared = self.lock();
         shared.snapshot = EngineSnapshot { state: shared.snapshot.state, ..figures };
-        shared.backlog = backlog;
+        shared.backlog = Backlog { sequences: figures.stats.waiting, tokens: figures.stats.waiting_tokens };
     }
 
     /// Marks the thread's end and hands back what nobody will run.

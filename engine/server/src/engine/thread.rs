@@ -18,7 +18,7 @@ use super::config::EngineConfig;
 use super::costs::CostMeter;
 use super::flight::{Flights, Landed};
 use super::handle::EngineHandle;
-use super::inbox::{Arrivals, Backlog, Inbox, QueueLimits, Role, Submission};
+use super::inbox::{Arrivals, Inbox, QueueLimits, Role, Submission};
 use super::search::Searches;
 use super::snapshot::{EngineSnapshot, EngineState};
 use crate::kv_events::KvEventSender;
@@ -222,9 +222,7 @@ impl Engine {
     }
 
     fn publish(&self) {
-        let figures = figures(&self.scheduler, Instant::now());
-        let backlog = Backlog { sequences: figures.stats.waiting, tokens: figures.stats.waiting_tokens };
-        self.inbox.publish(figures, backlog);
+        self.inbox.publish(figures(&self.scheduler, Instant::now()));
     }
 
     /// Ends every stream that is left, and admission with it.

@@ -62,12 +62,19 @@ pub struct ServerState {
 /// A request under way; dropped when its answer has been given out.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    /// Until its body is there.
-    read: Option<OwnedSemaphorePermit>,
-    /// Absent before that, and while there is no room.
-    slots: Option<OwnedSemaphorePermit>,
-    check: Option<OwnedSemaphorePermit>,
+    place: Place,
     num_in_flight: Arc<AtomicUsize>,
+}
+
+/// What a request holds while it is under way.
+#[derive(Debug)]
+enum Place {
+    /// Its body is awaited.
+    Reading { _read: OwnedSemaphorePermit },
+    /// It is checked although there is no room for it.
+    Checked { _check: OwnedSemaphorePermit },
+    /// Room for one or more choices.
+    Slots(OwnedSemaphorePermit),
 }
 
 impl Drop for InFlight {
@@ -184,8 +191,8 @@ impl ServerState {
         let read = Arc::clone(&self.reads).try_acquire_owned().map_err(too_many)?;
         self.num_in_flight.fetch_add(1, Ordering::Relaxed);
         let num_in_flight = Arc::clone(&self.num_in_flight);
-        let in_flight = InFlight { read: Some(read), slots: None, check: None, num_in_flight };
-        Ok((in_flight, Arc::clone(model)))
+        let place = Place::Reading { _read: read };
+        Ok((InFlight { place, num_in_flight }, Arc::clone(model)))
     }
 
     /// Makes room for a request whose body is there. One that finds none may still be checked: what can never be served
@@ -194,12 +201,13 @@ impl ServerState {
     /// # Errors
     /// 503 when too many are checked already.
     pub(crate) fn admit_body(&self, in_flight: &mut InFlight) -> Result<(), ApiError> {
-        in_flight.read = None;
-        in_flight.slots = Arc::clone(&self.slots).try_acquire_owned().ok();
-        if in_flight.slots.is_none() {
-            let check = Arc::clone(&self.checks).try_acquire_owned().map_err(|_| self.full())?;
-            in_flight.check = Some(check);
-        }
+        in_flight.place = match Arc::clone(&self.slots).try_acquire_owned() {
+            Ok(slot) => Place::Slots(slot),
+            Err(_) => {
+                let check = Arc::clone(&self.checks).try_acquire_owned().map_err(|_| self.full())?;
+                Place::Checked { _check: check }
+            }
+        };
         Ok(())
     }
 
@@ -222,14 +230,16 @@ impl ServerState {
     /// # Errors
     /// 503 when there is none now.
     pub(crate) fn admit_choices(&self, in_flight: &mut InFlight, num_choices: usize) -> Result<(), ApiError> {
-        let held = in_flight.slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let held = match &in_flight.place {
+            Place::Slots(slots) => slots.num_permits(),
+            Place::Reading { .. } | Place::Checked { .. } => 0,
+        };
         let missing = u32::try_from(num_choices.saturating_sub(held)).map_err(|_| self.full())?;
         let more = Arc::clone(&self.slots).try_acquire_many_owned(missing).map_err(|_| self.full())?;
-        match &mut in_flight.slots {
-            Some(slots) => slots.merge(more),
-            None => in_flight.slots = Some(more),
+        match &mut in_flight.place {
+            Place::Slots(slots) => slots.merge(more),
+            place => *place = Place::Slots(more),
         }
-        in_flight.check = None;
         Ok(())
     }
 

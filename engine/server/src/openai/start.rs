@@ -72,9 +72,9 @@ pub(super) fn submit(
     let requests: Vec<GenerateRequest> =
         wanted.prompts.iter().zip(wanted.max_tokens).map(of_prompt).collect();
     // What can never be served is said before there is no room.
-    model.engine.check(&requests)?;
+    let checked = model.engine.check(&requests)?;
     server.admit_choices(in_flight, num_choices)?;
-    let streams = model.engine.submit_all(&requests)?;
+    let streams = model.engine.start(checked)?;
     let choice = |(index, events)| {
         let clock = ChoiceClock::new(Arc::clone(&server.metrics.requests), asker.arrival);
         Choice::new(index, events, &style, clock)

@@ -191,6 +191,15 @@ fn a_configuration_outside_the_family_is_refused_by_name(
     assert!(refusal.contains(reason), "{refusal}");
 }
 
+#[test]
+fn a_layer_with_a_window_of_no_size_is_refused() {
+    let folder = copy("tiny-mistral");
+    change_config(folder.path(), "sliding_window", Value::Null);
+    change_config(folder.path(), "layer_types", json!(["sliding_attention", "full_attention"]));
+    let refusal = refusal(folder.path());
+    assert!(refusal.contains("`sliding_attention` and no sliding_window is not supported"), "{refusal}");
+}
+
 #[rstest]
 #[case("../outside.safetensors")]
 #[case("/etc/passwd.safetensors")]

@@ -162,6 +162,12 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_long_is_refused_unread() {
+        let neutral = format!("{{{}\"type\": \"text\"}}", " ".repeat(MAX_FREE_FORM_BYTES));
+        assert!(refusal("response_format", &neutral).contains("not supported"));
+    }
+
+    #[test]
     fn what_asks_for_nothing_is_accepted() {
         let cases = [
             ("best_of", "1.0"),
